@@ -14,7 +14,7 @@ GROUPS = {
         "circuit": "ffnmem.prompts.circuits:circuit",
         "ablate": "ffnmem.interventions.ablating:ablate",
         "intervene": "ffnmem.interventions.predicting:changed_predictions",
-        "report": "report",
+        "report": "ffnmem.prompts.reporting:report",
     },
     "Neurons": {
         "project": "ffnmem.vocabulary.projections:project",

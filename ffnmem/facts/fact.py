@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..core.errors import InputError, check_text, quoted
-from ..core.sheets import Sheet, Span, Words, line
+from ..core.sheets import Line, Span, line
 from ..core.types import checked
 from ..show.result import Result
 from .records import read_as
@@ -191,14 +191,18 @@ class Fact(Result):
         fact: Fact = read_as(cls, record)
         return fact
 
-    def summary(self) -> str:
-        return self.name
+    @property
+    def title(self) -> str:
+        return self.id or "Fact"
 
-    def sheet(self) -> Sheet:
-        """The prompt with its true target, the new one, and its id."""
+    @property
+    def verdict(self) -> Line:
+        """The prompt with its true target, and the new one."""
         new = [] if self.target_new is None else [Span(" → "), Span(self.target_new, "soft")]
-        own = [Span(f" ({self.id})", "soft")] if self.id else []
-        return Sheet.of(Words(line(f"{self.text} ", Span(self.target_true, "strong"), *new, *own)))
+        return line(f"{self.text} ", Span(self.target_true, "strong"), *new)
+
+    def __repr__(self) -> str:
+        return f"Fact({self.name})"
 
     def to_frame(self) -> pd.DataFrame:
         """One row with its fields."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 import torch
@@ -11,12 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..core.errors import InputError, check_count, counted
-from ..core.sheets import Column, Sheet, Table, Words
 from ..show.result import Result
 from .activations import Activation, widened
 from .layers import affine, chosen, classic_coefficients, gated_coefficients
-
-SHOWN = 10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,8 +31,7 @@ class Memory(Result):
         output: y, ``[*rows, d_model]``.
     """
 
-    main = "slots"
-    in_json = "slots output"
+    tables: ClassVar = {"slots": "row slot coefficient value_norm weight share"}
 
     coefficients: Float[Tensor, "*rows d_mlp"]
     neurons: Int[Tensor, "*rows top"]
@@ -72,18 +68,10 @@ class Memory(Result):
             }
         )
 
-    def summary(self) -> str:
+    @property
+    def verdict(self) -> str:
         inputs, neurons, kept = self.bias_shares.numel(), self.coefficients.shape[-1], self.neurons.shape[-1]
         return f"{counted(inputs, 'input')}, {neurons:,} neurons, {counted(kept, 'slot')} kept"
-
-    def sheet(self, top: int = SHOWN) -> Sheet:
-        """The first ``top`` rows of ``slots``."""
-        neuron = Column("neuron", of=lambda row: "bias" if row["neuron"] < 0 else str(row["neuron"]))
-        numbers = (
-            Column(name, "number", of=name.replace(" ", "_")) for name in ("coefficient", "value norm", "weight")
-        )
-        row = Column("row", of=lambda row: str(row["row"]))
-        return Sheet.of(Words.of(self.summary()), Table.of(self.slots, row, neuron, *numbers, "share", top=top))
 
 
 def as_memory(

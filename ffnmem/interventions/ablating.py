@@ -56,7 +56,6 @@ class Ablation(AnswerResult):
         "neurons": "neuron peak peak_position direct logit probability attribution promotes | loss suppresses"
     }
     in_full = "neurons"
-    in_repr = "neurons how target foil logit spearman"
 
     neurons: pd.DataFrame
     logit: float

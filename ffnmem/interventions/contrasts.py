@@ -82,7 +82,6 @@ class Contrast(AnswerResult):
         "curve": "| *",
     }
     main, uncut, in_full = "firings", "proof", "firings"
-    in_repr = "firings total target foil"
 
     firings: pd.DataFrame
     promotes: tuple[tuple[str, ...], ...]

@@ -6,26 +6,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
 from ..core.errors import InputError, counted, quoted
 from ..core.folders import Kind
-from ..core.number_text import format_interval, format_share
+from ..core.number_text import format_share
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.run_folders import run_folder
-from ..core.sheets import Column, Content, Sheet, Table, tokens
-from ..core.types import Count, Seed, Whole, checked
+from ..core.types import Count, Seed, checked
 from ..models.model import Model
 from ..show.result import Result
 from .contrasts import DRAWS, MEASURES, Contrast, contrast, patch, promoted_by
 
 CONTRASTS = Kind("manifest.json", "ffnmem contrasts", 1, "the contrasts", subfolders=("pairs",))
 RECUR = 0.25  # the share of pairs in which a memory recurs
-FIRES_AT = 3  # tokens shown
 BOOTSTRAP = 2000
 
 Pair = Sequence[Any]
@@ -53,9 +51,14 @@ class ContrastTask(Result):
         seed: of the halves.
     """
 
-    main = "recurring"
-    in_json = "n firings summary_of_held_out pairs recurring held_out"
-    in_repr = "pairs firings"
+    heading = "firings"
+    tables: ClassVar = {
+        "other_half": "measure share share_low share_high",
+        "recurring": "neuron place fires_at in_pairs difference score promotes",
+        "pairs": "| *",
+        "held_out": "| *",
+    }
+    main, uncut = "recurring", "other_half"
 
     pairs: pd.DataFrame
     recurring: pd.DataFrame
@@ -93,34 +96,32 @@ class ContrastTask(Result):
         lists = {name: list(getattr(self, name)[: len(found)]) for name in ("fires_at", "promotes")}
         return found.assign(**lists)
 
-    def sheet(self, top: Whole = 20) -> Sheet:
-        """How many decide in a pair, what those that recur do in other pairs, and which they are."""
-        kept = {name: format_interval(*found) for name, found in self.summary_of_held_out.items()}
-        counts = self.pairs["firings"]
-        facts: dict[str, Content | None] = {
-            "pairs": str(self.n),
-            "firings": f"{counts.min():,} to {counts.max():,} decide, {self.firings:,.0f} in the middle, of "
-            f"{self.pairs['total'].min():,} to {self.pairs['total'].max():,}",
-            "random": f"as many at random keep {format_share(float(self.pairs['random'].mean()))}",
-            "recurring": f"{counted(len(self.recurring), 'neuron')} at a place, in {RECUR:.0%} of pairs or more",
-            "held out": (
-                f"those of one half of the pairs ({self.held_out['size'].mean():.0f} firings) in the other: kept by "
-                f"them alone {kept['sufficiency']}, lost without them {kept['necessity']}, brought over "
-                f"{kept['transfer']}; as many at random keep {kept['random']}"
-            ),
-        }
-        table = Table.of(
-            self.top(None),
-            "neuron place",
-            Column("fires at", wraps=True, of=lambda row: tokens(row["fires_at"][:FIRES_AT])),
-            Column("in pairs", "percent", of="pairs"),
-            Column("difference", "number", sign=True),
-            Column("score", "number", sign=True, bars=True),
-            Column("promotes", wraps=True, of=lambda row: tokens(row["promotes"])),
-            top=top,
-            rest="in .recurring",
+    @property
+    def verdict(self) -> str:
+        """How many firings decide, and what those that recur do in other pairs."""
+        kept, random = (format_share(self.summary_of_held_out[name][0]) for name in ("sufficiency", "random"))
+        return (
+            f"In {counted(self.n, 'pair')} {self.pairs['firings'].min():,} to {self.pairs['firings'].max():,} firings "
+            f"decide; {counted(len(self.recurring), 'neuron')} recur at a place in {RECUR:.0%} of the pairs or more. "
+            f"Those of one half of the pairs alone keep {kept} of the difference in the other half, as many at random "
+            f"{random}."
         )
-        return Sheet.of(facts, table, self.provenance)
+
+    @property
+    def other_half(self) -> pd.DataFrame:
+        """What recurs in one half of the pairs, tried on the other: means over pairs with 95% intervals."""
+        found = self.summary_of_held_out
+        return pd.DataFrame(
+            [(name, *found[name]) for name in found], columns=["measure", "share", "share_low", "share_high"]
+        )
+
+    def shown_recurring(self, top: int | None) -> pd.DataFrame:
+        """Neurons that decide at a place of many pairs, those in most first, and what their difference promotes."""
+        return self.top(top)
+
+    @property
+    def count_recurring(self) -> int:
+        return len(self.recurring)
 
 
 @checked

@@ -36,5 +36,5 @@ def page(
     if result.pictured:
         figure = picture("figure")(result, **({} if top is None else {"top": top}))
         more = {"template": "circuit.html", "source": picture_source(figure)}
-    write_whole(path, sheet_html(result.sheet(top, full), getattr(result, "title", ""), links=links, **more))
+    write_whole(path, sheet_html(result.sheet(top, full), result.title, links=links, **more))
     return path

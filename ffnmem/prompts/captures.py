@@ -28,9 +28,9 @@ from ..core.errors import (
 from ..core.neuron_names import OF_NEURONS, LayerName
 from ..core.provenance import Provenance
 from ..core.saved import NOT_SAVED
-from ..core.sheets import Content, Fitting, Line, Sheet, line, token
+from ..core.sheets import Line, Span, line, token
 from ..core.token_text import printable
-from ..core.types import Count, Whole, checked
+from ..core.types import Count, checked
 from ..facts.answers import Answer, read_answer
 from ..models.activation_cache import TOKEN_IDS, Key, as_cache, hook_name, part_of
 from ..models.attention import AttentionPass
@@ -160,6 +160,8 @@ class Capture(Result):
         residual: what attribution needs besides; None unless every layer was captured.
         logits: ``[batch, pos, vocab]`` if asked for.
     """
+
+    heading = "prompts layers shapes"
 
     model: Model
     tokens: Int[Tensor, "batch pos"]
@@ -346,33 +348,44 @@ class Capture(Result):
         places[TOKEN_IDS] = self.tokens
         return as_cache(places, self.model)
 
-    def summary(self) -> str:
-        batch, pos = self.tokens.shape
-        prompts = f"{batch} prompt{'s' * (batch > 1)}"
-        return f"{prompts}, {counted(pos, 'token')}, layers {list(self.layers)} of {printable(self.model.name)}"
+    @property
+    def title(self) -> str:
+        batch, running = len(self.prompts), self.layers == tuple(range(self.layers[0], self.layers[-1] + 1))
+        named = f"{self.layers[0]} to {self.layers[-1]}" if running and len(self.layers) > 2 else listed(self.layers)
+        return f"Capture of {counted(batch, 'prompt')}, layers {named} of {self.model.name}"
 
-    def sheet(self) -> Sheet:
-        """The prompts' tokens (the first ones of many or long prompts), layers, shapes and provenance."""
-        batch, pos = self.tokens.shape
-        layers, special = self.layers, self.model.special_token_ids
-        running = len(layers) > 2 and layers[-1] - layers[0] == len(layers) - 1
-        named = f"{layers[0]} to {layers[-1]}" if running else ", ".join(map(str, layers))
-        facts: dict[str, Content] = {}
-        for prompt in range(min(batch, PROMPTS)):
-            ids, more = self.tokens[prompt, : self.length(prompt)].tolist(), self.length(prompt) - TOKENS
-            texts = zip(ids[:TOKENS], self.model.token_strings(ids[:TOKENS]), strict=True)
-            shown: list[Line] = [(token(text, "special" if i in special else ""),) for i, text in texts]
-            shown += [line(f"… and {counted(more, 'more token')}")] if more > 0 else []
-            facts["prompt" if batch == 1 else f"prompt {prompt}"] = Fitting(tuple(shown), whole=True)
-        if batch > PROMPTS:
-            facts["…"] = f"and {counted(batch - PROMPTS, 'more prompt')}"
-        widths, d_model = sorted({self.model.ffn[layer].d_mlp for layer in layers}), self.model.d_model
-        facts["shapes"] = (
+    @property
+    def prompts(self) -> list[list[str]]:
+        """The tokens of each."""
+        return [self.token_strings(prompt) for prompt in range(self.tokens.shape[0])]
+
+    @property
+    def shown_prompts(self) -> tuple[Line, ...]:
+        """The first tokens of the first ones."""
+        lines, special = [], self.model.special_token_ids
+        for prompt, texts in enumerate(self.prompts[:PROMPTS]):
+            ids = self.tokens[prompt, :TOKENS].tolist()
+            parts: list[str | Span] = [
+                token(text, "special" if i in special else "") for text, i in zip(texts, ids, strict=False)
+            ]
+            more = [f"… and {counted(len(texts) - TOKENS, 'more token')}"] if len(texts) > TOKENS else []
+            lines.append(line(*(one for part in [*parts, *more] for one in (part, " "))))
+        if len(self.prompts) > PROMPTS:
+            lines.append(line(f"… and {counted(len(self.prompts) - PROMPTS, 'more prompt')}"))
+        return tuple(lines)
+
+    @property
+    def shapes(self) -> str:
+        """Of its tensors."""
+        (batch, pos), d_model = self.tokens.shape, self.model.d_model
+        widths = sorted({self.model.ffn[layer].d_mlp for layer in self.layers})
+        return (
             f"tokens {[batch, pos]} · pre, coefficients {listed([[batch, pos, width] for width in widths])} per layer"
             f" · ffn_in, ffn_out {[batch, pos, d_model]} per layer"
         ) + ("" if self.logits is None else f" · logits {list(self.logits.shape)}")
-        title = f"Capture of {batch:,} prompt{'s' * (batch != 1)}, layers {named} of {self.model.name}"
-        return Sheet.of(facts, self.provenance, title=title)
+
+    def __repr__(self) -> str:
+        return f"Capture({printable(self.title.removeprefix('Capture of '))})"
 
     def to_frame(self) -> pd.DataFrame:
         """One row a token that is no pad: prompt, position, token, token_id."""
@@ -382,16 +395,6 @@ class Capture(Result):
             for position, text in enumerate(self.token_strings(prompt))
         ]
         return pd.DataFrame(found, columns=["prompt", "position", "token", "token_id"])
-
-    def to_dict(self, top: Whole | None = None) -> dict[str, Any]:
-        """What was captured, as plain values; not the tensors."""
-        return {
-            "prompts": [self.token_strings(prompt) for prompt in range(self.tokens.shape[0])],
-            "layers": list(self.layers),
-            "residual": self.residual is not None,
-            "logits": self.logits is not None,
-            "provenance": self.provenance.to_dict(),
-        }
 
 
 @checked

@@ -72,7 +72,6 @@ class Circuit(AnswerResult):
         "edges": "| *",
     }
     main, in_full, pictured = "edges", "nodes edges", True
-    in_repr = "target foil firings edges error"
 
     nodes: pd.DataFrame
     edges: pd.DataFrame

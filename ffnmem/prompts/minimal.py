@@ -43,7 +43,6 @@ class MinimalCircuit(AnswerResult):
 
     tables: ClassVar = {"firings": "neuron fired_at position coefficient without worth promotes | suppresses"}
     in_full = "firings"
-    in_repr = "firings total faithfulness target"
 
     firings: pd.DataFrame
     faithfulness: float

@@ -64,7 +64,6 @@ class Faithfulness(AnswerResult):
         "curve": "size share faithfulness completeness random random_low random_high random_without random_without_low "
         "random_without_high"
     }
-    in_repr = "cpr cmd total target logit"
 
     curve: pd.DataFrame
     total: int

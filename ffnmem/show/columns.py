@@ -107,13 +107,15 @@ COLUMNS: Mapping[str, Column] = {
     **each("logit attribution change score", "number", sign=True, colour=True, bars=True),
     **each("written written_there exact direct loss cosine", "number", sign=True),
     **each(
-        "share influence bias_share faithfulness completeness sufficiency necessity without worth",
+        "share share_low share_high influence bias_share faithfulness completeness sufficiency necessity without worth",
         "percent",
     ),
     **each("random random_low random_high random_without random_without_low random_without_high", "percent"),
     **each("alike alike_low alike_high", "percent"),
     **each("probability probability_before probability_after clean corrupted", "probability"),
     **each("rank_before rank_after", "count"),
+    "in_pairs": Column("in pairs", "percent", derive=from_column("pairs"), needs=("pairs",)),
+    "slot": Column("neuron", derive=lambda _, rows: ["bias" if n < 0 else str(n) for n in rows["neuron"]]),
     "carried": Column("through FFNs", "percent"),
     "carried_over": Column("brought by all firings", "percent"),
     "likeliest": Column("the model says", "tokens"),
@@ -193,6 +195,6 @@ def column_of(name: str, values: Iterable[Any]) -> Column:
     if known is not None and not (known.kind in NUMBERS and any(isinstance(value, str) for value in values)):
         return known
     some = [value for value in values if value is not None]
-    if some and all(isinstance(value, list | tuple) for value in some):
+    if some and all(isinstance(value, list | tuple) and not any(isinstance(x, int) for x in value) for value in some):
         return Column(name.replace("_", " "), "tokens", wraps=True)
     return guess_column(name.replace("_", " "), some)

@@ -98,7 +98,8 @@ class Result:
     ) -> Sheet:
         """What is shown of it: ``top`` rows of each table (all for None), and with ``full`` all columns."""
         said = getattr(self, "verdict", "")
-        facts = {name: content_of(name, value) for name, value in self.heading_values().items()}
+        values = {name: getattr(self, f"shown_{name}", value) for name, value in self.heading_values().items()}
+        facts = {name: content_of(name, value) for name, value in values.items()}
         origin = getattr(self, "provenance", None)
         if "logit" in facts:
             facts["logit"] = f"{facts['logit']}{getattr(self, 'logit_words', getattr(origin, 'before_cap', ''))}"
@@ -108,7 +109,7 @@ class Result:
             or None,
             *self.blocks(top, full),
             Origin(origin) if isinstance(origin, Mapping) else origin,
-            title=re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(self).__name__).capitalize(),
+            title=text_of(self.title),
         )
 
     def heading_values(self) -> dict[str, Any]:
@@ -204,6 +205,11 @@ class Result:
             return Fitting(tuple(token_line(each, named) for each in value))
         return text_cell(value) if one.kind == "text" else value
 
+    @property
+    def title(self) -> Any:
+        """Of what is shown, and of its page."""
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(self).__name__).capitalize()
+
     # -- data --------------------------------------------------------------------------------------------------------
 
     def has_all(self, name: str) -> bool:
@@ -254,12 +260,10 @@ class Result:
     def to_dict(self, top: int | None = None, *, derived: bool = False) -> dict[str, Any]:  # type: ignore[no-redef]
         """Plain values, ready for JSON: the verdict, the heading, the tables by name, the provenance. ``top``: the
         first rows of each table; ``derived``: as of :meth:`to_frame`."""
-        if not self.tables:
+        if not self.tables and not (isinstance(self.heading, str) and self.heading):
             return self.to_dict_by_names(top)
         said = getattr(self, "verdict", "")
-        found: dict[str, Any] = (
-            {"verdict": "".join(one.text if isinstance(one, Span) else one for one in said)} if said else {}
-        )
+        found: dict[str, Any] = {"verdict": text_of(said)} if said else {}
         found |= {name: self.known(name) for name in self.heading.split()}
         for name in dict.fromkeys([*self.tables, *self.only_data.split(), *filter(None, [self.main])]):
             if name in self.only_shown.split():
@@ -299,7 +303,7 @@ class Result:
 
     def summary(self) -> str:
         """What it is, in less than a line."""
-        if self.tables and not self.in_repr:
+        if (self.tables or (isinstance(self.heading, str) and self.heading)) and not self.in_repr:
             short = [name for name, value in self.heading_values().items() if not isinstance(value, Prompt | Mapping)]
             said = getattr(self, "verdict", "")
             return self.describe(" ".join(short)) or (said.rstrip(".") if isinstance(said, str) else "")
@@ -381,6 +385,11 @@ def check_fits_a_file(cls: type[Result]) -> None:
         raise InputError(f"a {cls.__name__} is no single file: {cls.no_file}")
 
 
+def text_of(said: Any) -> str:
+    """A sentence without its styles."""
+    return "".join(one.text if isinstance(one, Span) else one for one in said)
+
+
 def grid_values(grid: Grid) -> dict[str, Any]:
     """A grid as plain values."""
     rows, columns = ([one.text if isinstance(one, Span) else one for one in some] for some in (grid.rows, grid.columns))
@@ -423,7 +432,7 @@ def pair_line(one: Column, ends: tuple[Any, Any]) -> Any:
 
 def content_of(name: str, value: Any) -> Content:
     """What stands beside a name in the heading."""
-    if isinstance(value, Prompt) or is_line(value):
+    if isinstance(value, Prompt) or is_line(value) or (isinstance(value, tuple) and value and is_line(value[0])):
         return value
     one = column_of(name, [value])
     match one.kind:
@@ -438,6 +447,8 @@ def content_of(name: str, value: Any) -> Content:
                 return ", ".join(f"{key.replace('_', ' ')} {content_of('', one)}" for key, one in value.items())
             if isinstance(value, bool):
                 return "yes" if value else "no"
+            if isinstance(value, list | tuple):
+                return ", ".join(map(str, value))
             return value if isinstance(value, str) else format_value(value)
     return replace(one, sign=False).format(value, one.places_of([value]))
 

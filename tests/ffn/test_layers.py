@@ -127,18 +127,18 @@ def test_tables_and_sheets() -> None:
     assert frame["row"].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
     assert frame["neuron"].tolist()[2::3] == [-1] * 4
     assert allclose(frame["coefficient"][1], found.coefficients[0, found.neurons[0, 1]], 0)
-    assert [row[:2] for row in lines.rows][1:3] == [("0", str(int(found.neurons[0, 1]))), ("0", "bias")]
+    assert [row[:2] for row in lines.rows][1:3] == [(0, str(int(found.neurons[0, 1]))), (0, "bias")]
     all_slots: Any = as_memory(draw(D), **weights()).sheet().blocks[1]
     assert {row[1] for row in all_slots.rows} == {*map(str, range(M)), "bias"}
     assert lines.rows[1][2:] == tuple(frame.loc[1, ["coefficient", "value_norm", "weight", "share"]])
-    assert (len(lines.rows), lines.caption) == (5, "7 more")
-    assert found.summary() == "4 inputs, 9 neurons, 2 slots kept"
+    assert (len(lines.rows), lines.caption) == (5, f"{lines.caption.split(';')[0]}; 7 more")
+    assert found.verdict == "4 inputs, 9 neurons, 2 slots kept"
     twins = {name: tensor[[0] * M] if tensor.shape[0] == M else tensor for name, tensor in weights().items()}
     assert as_memory(draw(D), **twins).neurons.tolist() == list(range(M))  # of equal weights, the lower index first
     nothing = as_memory(torch.zeros(D).double(), weights()["keys"], weights()["values"])
     assert (nothing.bias_norm, float(nothing.bias_shares)) == (0, 0)
     assert not nothing.shares.isnan().any()  # though the output is 0
-    assert as_memory(draw(2, 3, D), **weights()).summary() == "6 inputs, 9 neurons, 9 slots kept"
+    assert as_memory(draw(2, 3, D), **weights()).verdict == "6 inputs, 9 neurons, 9 slots kept"
 
 
 X, IN, OUT, BIASES = draw(3, D), draw(D, M), draw(M, D), weights()

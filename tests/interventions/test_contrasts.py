@@ -312,7 +312,7 @@ def test_what_recurs_is_tried_on_other_pairs(planted: Planted, tmp_path: Path) -
     assert low <= kept <= high
     assert kept > task.summary_of_held_out["random"][0] + 0.1
     assert contrast_over(planted.model, pairs, **asked).recurring.equals(task.recurring)
-    assert "held out" in task.to_markdown()
+    assert "other half" in task.to_markdown()
     for wrong, says in (
         ([pairs[0]], "two or more"),
         ([("a",), ("b",)], "a pair is"),
