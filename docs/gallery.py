@@ -180,14 +180,14 @@ store = fm.scan(model, documents[:1200], "runs/gallery")
     Section(
         "One concept or many",
         """
-table = fm.polysemanticity(store, model, layers=[1, 3], draws=50)
+verdicts = fm.polysemanticity(store, model, layers=[1, 3], draws=50)
 """,
         (
             Picture(
                 "verdicts",
                 "Verdicts by layer",
                 "The share of each layer's neurons with one meaning (blue), several (orange), and unclear ones (grey).",
-                "fm.plots.verdicts(table)",
+                "fm.plots.verdicts(verdicts)",
                 "ffnmem polysemanticity --store runs/gallery --plot verdicts.png",
             ),
             Picture(
@@ -195,7 +195,7 @@ table = fm.polysemanticity(store, model, layers=[1, 3], draws=50)
                 "The meanings of one neuron",
                 "How alike a neuron's examples are, as the FFN read them, sorted into meanings; blue blocks are alike.",
                 "fm.plots.meanings(fm.meanings(store, 1, 219, model))",
-                "ffnmem polysemanticity neurons 1.219 --store runs/gallery --plot meanings.png",
+                "ffnmem meanings 1.219 --store runs/gallery --plot meanings.png",
             ),
         ),
     ),

@@ -64,8 +64,8 @@ from .interventions.intervening import intervene as intervene
 from .models.loading import load as load
 from .models.model import Model as Model
 from .neurons.concepts import meanings as meanings
-from .neurons.measuring import polysemanticity as polysemanticity
 from .neurons.role_assignment import roles as roles
+from .neurons.survey import polysemanticity as polysemanticity
 from .neurons.wiring import virtual_weights as virtual_weights
 from .prompts.attribution import attribute as attribute
 from .prompts.attribution import decompose as decompose

@@ -51,7 +51,7 @@ planted.truth[["layer", "neuron", "meanings", "features"]].head(6)
 
 # %%
 store = fm.scan(planted.model, list(planted.texts), folder / "planted")
-found = fm.polysemanticity(store, planted.model, draws=50)
+found = fm.polysemanticity(store, planted.model, draws=50).neurons
 both = found.merge(planted.truth[["layer", "neuron", "meanings"]], on=["layer", "neuron"], suffixes=("", "_planted"))
 both.groupby("meanings_planted")["verdict"].value_counts().unstack(fill_value=0)
 
@@ -79,8 +79,8 @@ both.groupby("meanings_planted")[["meanings", "ms", "kurtosis"]].median().round(
 model = fm.load("atlas")
 documents = [document.text for document in fm.corpus.open_corpus("atlas")]
 store = fm.scan(model, random.Random(0).sample(documents, 1600), folder / "atlas")
-table = fm.polysemanticity(store, model, layers=[1, 3], draws=50)
-ax = fm.plots.verdicts(table)
+judged = fm.polysemanticity(store, model, layers=[1, 3], draws=50)
+ax = judged.plot()
 
 # %% [markdown]
 # Most are not of one meaning; but neither are random directions, whose strongest examples are of several kinds as well
@@ -88,9 +88,13 @@ ax = fm.plots.verdicts(table)
 # alike:
 
 # %%
-mono = table.query("verdict == 'monosemantic' and examples >= 20").nlargest(12, "ms")
+mono = judged.neurons.query("verdict == 'monosemantic' and examples >= 20").nlargest(12, "ms")
 for row in mono.itertuples():
-    print(fm.meanings(store, row.layer, row.neuron, model).summary())
+    own = fm.meanings(store, row.layer, row.neuron, model)
+    print(
+        own.name,
+        "  ".join(f"{share:.0%} {tokens}" for share, tokens in own.table[["share", "tokens"]].head(3).to_numpy()),
+    )
 
 # %% [markdown]
 # Sentences about people in general, the *It* that opens one, names of children, of companies (3.633), of landmarks

@@ -14,7 +14,6 @@ import torch
 import ffnmem as fm
 from ffnmem.editing import Edit
 from ffnmem.evaluation import Decay, Sweep
-from ffnmem.neurons.survey import Survey, clearest
 from ffnmem.prompts.reporting import PromptReport
 from ffnmem.scanning import Store
 from ffnmem.tracing import Traces, knockout_facts, trace_facts
@@ -83,12 +82,6 @@ def decay(e: Examples) -> Decay:
     return Decay(by_edits, cases, "rome", {"seed": 0}, e.Scores.provenance, pd.DataFrame(steps), 0.5)
 
 
-def survey(e: Examples) -> Survey:
-    table = fm.polysemanticity(e.store, model=e.tiny, draws=20)
-    listed = clearest(table, str(table["verdict"].iloc[0]), 2)
-    return Survey(table, listed, [fm.meanings(e.store, at.layer, at.neuron) for at in listed.itertuples()])
-
-
 def trace(e: Examples) -> fm.tracing.Trace:
     found = fm.trace_fact(e.tiny, PROMPT, "Eiffel Tower", samples=2, noise=1.0)
     return replace(found, answer=" $x_", tokens=("$a_", *found.tokens[1:]))
@@ -141,6 +134,7 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     "PathAttribution": lambda e: fm.attribute_paths(e.capture, *e.answers),
     "Projection": lambda e: fm.project(e.tiny, ["1.5", "0.3"], k=3),
     "Promoters": lambda e: fm.vocabulary.promoters(e.tiny, [" Paris", " Rome"], k=3, side=("value", "key")),
+    "Polysemanticity": lambda e: fm.polysemanticity(e.store, model=e.tiny, draws=20),
     "PromptReport": lambda e: PromptReport(e.Attribution, e.PathAttribution),
     "Roles": lambda e: fm.roles(e.tiny, e.store, n_sequences=9),
     "Scores": lambda e: made_scores(e.tiny),
@@ -148,7 +142,6 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
         e.tiny, PROMPT, "Eiffel Tower", way="silence", kinds=("ffn", "attention"), window=1
     ),
     "Silencings": lambda e: trace_facts(e.tiny, [UNKNOWN] * 2, way="silence", window=1),
-    "Survey": survey,
     "Sweep": lambda e: Sweep(dict.fromkeys((0, 2), replace(e.Scores, cases=e.Scores.of("rome"))), e.Scores.provenance),
     "Trace": trace,
     "Traces": lambda e: Traces(

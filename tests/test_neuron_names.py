@@ -121,7 +121,7 @@ LAYERS: dict[str, Callable[..., Any]] = {  # everything that takes a layer
     "promoters": lambda g, at: fm.vocabulary.promoters(g.tiny, " Paris", layer=at).to_frame(),
     "roles": lambda g, at: fm.roles(g.tiny, layer=at).neurons,
     "geometry": lambda g, at: fm.neurons.geometry(g.tiny, layers=at).to_frame(),
-    "polysemanticity": lambda g, at: fm.polysemanticity(g.store, g.tiny, layers=at, draws=20),
+    "polysemanticity": lambda g, at: fm.polysemanticity(g.store, g.tiny, layers=at, draws=20).neurons,
     "second_moment": lambda g, at: fm.editing.second_moment(g.tiny, ["The cat sat on"], layers=[at]).layers,
     "intervene": lambda g, at: changed(g.tiny, (at, None)),
 }

@@ -78,7 +78,7 @@ def of_meanings(seeds: Sequence[int], levels: list[float], draws: int, parameter
         for seed in seeds:
             planted = plant("meanings", seed=seed, superposition=level, **parameters)
             with scanned(planted) as store:
-                table = fm.polysemanticity(store, planted.model, draws=draws, seed=seed)
+                table = fm.polysemanticity(store, planted.model, draws=draws, seed=seed).neurons
                 tables[level].append(with_truth(planted, table))
                 if level == standard:
                     layers = range(store.n_layers)
@@ -86,7 +86,7 @@ def of_meanings(seeds: Sequence[int], levels: list[float], draws: int, parameter
             if level == standard:
                 nothing = scrambled(planted, seed)
                 with scanned(nothing) as store:
-                    weights.append(fm.polysemanticity(store, nothing.model, draws=draws, seed=seed))
+                    weights.append(fm.polysemanticity(store, nothing.model, draws=draws, seed=seed).neurons)
     curves = [meaning_scores(tables[level]).assign(superposition=level) for level in levels]
     chance = pd.concat(weights)["verdict"].value_counts()
     return {

@@ -72,6 +72,10 @@ class Output:
         from ..show.terminal import show
 
         rows = None if self.full else self.top or BRIEF
+        if self.plot is not None:
+            from ..plots.figures import figure
+
+            drawing = figure(result)  # before anything is printed: some have nothing to draw
         if self.json:
             print_json(result.to_dict(rows, derived=True))
         elif self.csv:
@@ -89,9 +93,8 @@ class Output:
             note(f"wrote {page(result, self.html, top=rows, full=self.full)}")
         if self.plot is not None:
             from ..core.files import user_path
-            from ..plots.figures import figure
 
-            write_figure(figure(result), user_path(self.plot))
+            write_figure(drawing, user_path(self.plot))
         if self.save is not None:
             note(f"wrote {result.save(self.save)}")
 

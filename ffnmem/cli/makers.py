@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import ffnmem as fm
 
+from ..core.defaults import ABOVE, ENOUGH
 from ..core.errors import InputError, counted
 from ..core.types import ChangeNames, Count, Division, Dtype, FactFormat, Seed
 from ..facts.listing import choose_facts, draw_facts
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ..editing.edit import Edit
     from ..facts.fact import Fact
     from ..models.model import Model
+    from ..neurons.verdicts import Rule
     from ..prompts.captures import Capture
     from ..scanning.store import Store
 
@@ -163,6 +165,16 @@ def read_means(store: str) -> Store:
             [default: zero]
     """
     return fm.open_store(store)
+
+
+def read_rule(above: float = ABOVE, enough: int = ENOUGH) -> Rule:
+    """When a neuron counts as what.
+
+    Args:
+        above: The effective number of meanings above which a neuron is polysemantic.
+        enough: A monosemantic neuron has so many examples or more.
+    """
+    return fm.neurons.Rule(above=above, enough=enough)
 
 
 def read_texts(texts: str, text: str = "text", documents: Division | None = None) -> Corpus | Packed:

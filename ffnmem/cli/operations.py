@@ -32,6 +32,7 @@ MAKERS = {
     "Edit": "ffnmem.cli.makers:read_edit",
     "Texts": "ffnmem.cli.makers:read_texts",
     "Tokenizer": "ffnmem.cli.makers:read_tokenizer",
+    "Rule": "ffnmem.cli.makers:read_rule",
 }
 """By the name of a class: the function that makes one of what is typed."""
 KINDS = {
@@ -154,7 +155,7 @@ class Operation:
         typed has the parameter's own name: ``--mean DIR``."""
         found = {}
         for one in self.parameters:
-            if one.kind.name in MAKERS:
+            if one.kind.name in MAKERS and not self.is_held(one):
                 maker = operation(MAKERS[one.kind.name])
                 names = ["store"] if self.names_model(one) else [part.name for part in maker.typed()]
                 own = len(names) == 1
@@ -170,7 +171,7 @@ class Operation:
         found: dict[str, Parameter] = {}
         named = any(one.typed_as != one.name for one in self.parameters)
         for one in self.parameters:
-            if one.kind.name in given or (named and one.name == "neuron"):
+            if one.kind.name in given or (named and one.name == "neuron") or self.is_held(one):
                 continue
             if one.name not in self.made:
                 if one.kind.name and not one.is_given:
@@ -203,7 +204,8 @@ class Operation:
                 arguments[one.name] = given[one.kind.name]
             elif one.name in self.made:
                 maker, names = self.made[one.name]
-                if one.required or any(names[part.name] in values for part in maker.typed() if part.required):
+                needed = [names[part.name] for part in maker.typed() if part.required] or names.values()
+                if one.required or any(name in values for name in needed):
                     typed = {
                         part.name: values[names[part.name]]
                         for part in maker.typed()
@@ -221,7 +223,14 @@ class Operation:
 
     def names_model(self, one: Parameter) -> bool:
         """Whether a parameter is a scan beside the model that was scanned, which need not be said of both."""
-        return one.kind.name == "Store" and any(other.kind.name == "Model" for other in self.parameters)
+        return one.kind.name == "Store" and any(
+            other.kind.name == "Model" and not self.is_held(other) for other in self.parameters
+        )
+
+    def is_held(self, one: Parameter) -> bool:
+        """Whether a parameter is the model of a scan, where the scan that is typed brings it along."""
+        optional = one.kind.name == "Model" and not one.required
+        return optional and any(other.kind.name == "Store" and other.required for other in self.parameters)
 
     def check(self, values: Mapping[str, Any]) -> None:
         """Refuse before anything is loaded what needs no model to be refused: by ``check_NAME``, a function of some of
@@ -236,6 +245,7 @@ class Operation:
     def is_own(self, name: str, part: Parameter) -> bool:
         """Whether an option is a parameter of its own, of another kind than that of a maker."""
         own = next((one for one in self.parameters if one.name == name and name not in self.made), None)
+        own = None if own is not None and self.is_held(own) else own
         return own is not None and own.kind != part.kind and not part.required
 
     def needs_model(self, one: Parameter) -> bool:

@@ -10,6 +10,8 @@ READABLE = 24
 # polysemanticity
 ABOVE = 1.35
 """The number of meanings above which a neuron is polysemantic."""
+ENOUGH = 20
+"""The examples that a monosemantic neuron has at least."""
 MEANING_DRAWS = 200
 MEANING_BUDGET = 300_000  # tokens read again, at most
 

@@ -90,6 +90,9 @@ NewFolder = str | Path
 """A folder to write that does not exist yet, or is empty."""
 ResultFile = str | Path | None
 """A file to save a result in, which may take the place of another one of ours."""
+SignOrBoth = Literal["positive", "negative", "both"]
+Draws = Annotated[int, at_least(20)]
+"""Of a bootstrap, and of a null."""
 OutFolder = str | Path
 """A folder to write to: new, empty, or one that the same call wrote."""
 Stores = Sequence[Any]

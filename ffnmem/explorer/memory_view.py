@@ -115,7 +115,7 @@ def memory_page(explorer: Explorer, query: MemoryQuery, progress: Progress) -> V
         name=query.neuron,
         tokens=tokens,
         stored=stored,
-        verdict=side.meanings.verdict if side and side.meanings else "",
+        verdict=side.meanings.label if side and side.meanings else "",
         sheet=firing_sheet(stored) if stored else None,
         unshaded=unshaded,
         store=store,

@@ -4,13 +4,14 @@ from .health import NeuronHealth as NeuronHealth
 from .health import neuron_health as neuron_health
 from .layer_geometry import Geometry as Geometry
 from .layer_geometry import geometry as geometry
-from .measuring import polysemanticity as polysemanticity
 from .readable import ReadableNeurons as ReadableNeurons
 from .readable import find_readable as find_readable
 from .role_assignment import Roles as Roles
 from .role_assignment import roles as roles
 from .searching import FoundNeurons as FoundNeurons
 from .searching import search as search
+from .survey import Polysemanticity as Polysemanticity
+from .survey import polysemanticity as polysemanticity
 from .verdicts import Rule as Rule
 from .wiring import VirtualWeights as VirtualWeights
 from .wiring import virtual_weights as virtual_weights

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, SupportsIndex
+from functools import cached_property
+from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float32, Int64
 
 from ..core.defaults import MEANING_DRAWS
+from ..core.errors import InputError
 from ..core.neuron_names import LayerName, NeuronName
 from ..core.number_text import format_number
 from ..core.progress import Progress
-from ..core.sheets import Column, Origin, Sheet, Span, Table, line, rows, tokens
-from ..core.token_text import printable, visible
-from ..core.types import COEFFICIENT_SIGNS, CoefficientSign, Count, Seed, Whole, at_least, checked
+from ..core.sheets import Column, Span, Table, line, rows, tokens
+from ..core.token_text import visible
+from ..core.types import COEFFICIENT_SIGNS, CoefficientSign, Count, Draws, Seed, Whole, checked
 from ..models.model import Model
 from ..scanning.contexts import Example, Passage, Window, example_list
 from ..scanning.neuron import context_column
@@ -24,7 +26,7 @@ from ..scanning.state import position_of, sequence_of
 from ..scanning.store import Store
 from ..show.result import Result
 from .clustering import compare
-from .inputs import Background, Inputs, firing, read_background
+from .inputs import Inputs, firing, read_background
 from .measures import measures_of
 from .measuring import fires, read_one, rule_key, settings_key
 from .verdicts import RULE, Estimate, Rule, verdicts
@@ -36,6 +38,13 @@ PARTS = ("value", "low", "high", "null", "p")
 CONTEXT = 8
 TOKENS = 6  # trigger tokens of a meaning, joined in a table
 TRIGGERS = 8  # of each meaning that is listed
+LISTED = 5  # meanings of a neuron, unless all are asked for
+SAID = {
+    "monosemantic": "has one meaning",
+    "polysemantic": "has several meanings",
+    "unclear": "has one meaning or several, its examples do not say which",
+    "inactive": "never fires",
+}
 
 
 @dataclass(frozen=True)
@@ -54,36 +63,39 @@ class Meanings(Result):
     """The meanings of one neuron, the one with the largest share of the activation first.
 
     Attributes:
-        store: where it comes from.
         layer, neuron, sign: which, and whether of its positive or negative coefficients.
-        verdict, why: as :func:`ffnmem.polysemanticity` has them.
-        estimates: one row a measure (meanings, ms): measure, value, low, high, null, p.
+        label, why: the verdict and its reason, as :func:`ffnmem.polysemanticity` has them.
+        estimates: the measures behind the verdict (meanings, ms) with their 95% intervals, and what chance gives: one
+            row a measure, measure, value, low, high, null, p.
         table: one row a meaning: meaning (0 is the largest), share (of the examples' activation), examples (how many),
             strongest (the coefficient furthest from 0), tokens (trigger tokens, most activation first, for eyes).
         examples: meaning, rank (1 is the strongest of its meaning), coefficient, sequence, position,
             token, context.
         windows: the tokens around each row of ``examples``.
         triggers: by meaning, all its trigger tokens, most activation first.
-        similarity: ``[n, n]`` cosines of the whitened inputs of all examples, by meaning and then by strength; None
-            where the model was not there to read them.
-        provenance: plain values.
+        places: of all examples, by meaning and then by strength, see :func:`ffnmem.scanning.state.sequence_of`.
+        settings: of what was measured. provenance: plain values.
+        store: where it comes from; None of what was loaded without it.
     """
 
-    in_json = "layer neuron sign verdict why estimates meanings"
+    heading = "name sign"
+    tables: ClassVar = {"listing": "", "estimates": "measure value low high null p"}
+    main, uncut, only_shown, only_data = "examples", "estimates", "listing", "label why meanings"
 
-    store: Store
     layer: int
     neuron: int
     sign: str
-    verdict: str
+    label: str
     why: str
     estimates: pd.DataFrame
     table: pd.DataFrame
     examples: pd.DataFrame
     windows: tuple[Window, ...]
     triggers: tuple[tuple[str, ...], ...]
-    similarity: Float32[np.ndarray, "n n"] | None
+    places: Int64[np.ndarray, " n"]
+    settings: dict[str, Any]
     provenance: dict[str, Any]
+    store: Store | None = None
 
     @property
     def name(self) -> str:
@@ -108,30 +120,33 @@ class Meanings(Result):
             for row in self.table.to_dict("records")
         ]
 
-    def to_frame(self) -> pd.DataFrame:
+    def shown_examples(self, top: Count | None = None) -> pd.DataFrame:
         """``examples``, with layer, neuron and sign before."""
-        frame = self.examples.copy()
-        for at, name in enumerate(("layer", "neuron", "sign")):
-            frame.insert(at, name, getattr(self, name))
-        return frame
+        return pd.DataFrame(
+            {name: getattr(self, name) for name in ("layer", "neuron", "sign")}, self.examples.index
+        ).join(self.examples.head(top))
 
-    def summary(self) -> str:
-        value, low, high = self.number
-        examples = f" of {self.n_examples} examples"
-        number = f", {value:.2f} meanings [{low:.2f}, {high:.2f}]{examples}" if np.isfinite(value) else ""
-        shares = [f"{row.share:.0%} {row.tokens}" for row in self.table.head(3).itertuples()]
-        return f"{self.name} of {printable(self.store.model)}: {'; '.join([self.verdict + number, *shares])}"
+    @property
+    def verdict(self) -> str:
+        """Whether it has one meaning or several."""
+        about = self.why or self.number_in_words
+        return f"{self.name} {SAID[self.label]}{self.where}{f' ({about})' if about else ''}."
 
-    def sheet(self, listed: int | None = None, *, origin: bool = True) -> Sheet:
-        """The verdict with the first meanings (``listed``; default all), and the measures behind it.
+    @cached_property
+    def similarity(self) -> Float32[np.ndarray, "n n"]:
+        """``[n, n]`` cosines of the whitened inputs of all examples, by meaning and then by strength. The model reads
+        them again. Raises ModelError: it cannot be loaded by its name. InputError: loaded without its store."""
+        if self.store is None:
+            raise InputError(f"the examples of {self.name} are read again for this: load it with its store")
+        with Inputs(self.store, self.store.read_model(), {self.layer: self.places}) as inputs:
+            units = read_background(self.store, self.layer).unit(inputs.at(self.layer, self.places))
+        return np.asarray(units @ units.T)
 
-        ``origin``: with where the numbers come from."""
-        return Sheet.of(
-            self.listing(listed),
-            self.measure_table() if len(self.table) else None,
-            Origin(settled(self.provenance)) if origin else None,
-            title=f"Neuron {self.name} of {self.store.model}",
-        )
+    @property
+    def where(self) -> str:
+        """Which coefficients it is of, where that has to be said."""
+        both = self.negative or (self.store is not None and self.store.gated)
+        return f" where its coefficient is {self.sign}" if both else ""
 
     @property
     def negative(self) -> bool:
@@ -144,13 +159,13 @@ class Meanings(Result):
     @property
     def rule(self) -> dict[str, Any]:
         """The settings of the verdict's rule."""
-        found: dict[str, Any] = self.provenance["polysemanticity"]["rule"]
+        found: dict[str, Any] = self.settings["rule"]
         return found
 
     @property
     def lacks_examples(self) -> bool:
         """Whether it is unclear, and more examples might tell."""
-        return self.verdict == "unclear" and self.n_examples < self.rule["enough"]
+        return self.label == "unclear" and self.n_examples < self.rule["enough"]
 
     @property
     def number_in_words(self) -> str:
@@ -164,15 +179,19 @@ class Meanings(Result):
         n, high = self.n_examples, self.number[2]
         by = ", grouped by what the FFN read at the token that it fires at, not by what follows" if n > 1 else ""
         alike = f"{n or 'no'} example{'s' * (n != 1)}{by}"
-        if self.verdict == "monosemantic" and high > self.rule["above"]:
+        if self.label == "monosemantic" and high > self.rule["above"]:
             return f"{alike}; so few of one meaning leave {high:.2f} possible, which the verdict allows"
         return f"{self.why}; {alike}" if self.why else alike
 
     def first(
-        self, listed: int | None = None, passages: Mapping[int, Passage] | None = None, largest: float | None = None
+        self,
+        listed: int | None = None,
+        passages: Mapping[int, Passage] | None = None,
+        largest: float | None = None,
+        each: int | None = None,
     ) -> tuple[Meaning, ...]:
-        """The ``listed`` first meanings, all for None, with their trigger tokens and the examples that are there; none
-        whose text is that of another.
+        """The ``listed`` first meanings, all for None, with their trigger tokens and the examples that are there
+        (``each``: of each, at most); none whose text is that of another.
 
         ``passages``: of a neuron, by sequence, to shade tokens by; ``largest`` as the strongest (default: here)."""
         if largest is None:
@@ -187,16 +206,20 @@ class Meanings(Result):
                 share=row.share,
                 count=row.examples,
                 tokens=self.triggers[row.meaning][:TRIGGERS],
-                examples=tuple(shown[i] for i in self.of(row.meaning) if i in shown),
+                examples=tuple(shown[i] for i in self.of(row.meaning) if i in shown)[:each],
             )
             for row in table.itertuples()
         )
 
     def listing(
-        self, listed: int | None = None, passages: Mapping[int, Passage] | None = None, largest: float | None = None
+        self,
+        top: int | None = None,
+        passages: Mapping[int, Passage] | None = None,
+        largest: float | None = None,
+        each: int | None = None,
     ) -> Table:
-        """The verdict, and below it the ``listed`` first meanings with their shares, trigger tokens and examples."""
-        first = self.first(listed, passages, largest)
+        """The verdict, and below it the ``top`` first meanings with their shares, trigger tokens and examples."""
+        first = self.first(top, passages, largest, each)
         context = context_column([example for one in first for example in one.examples], largest or 1.0)
         shown = rows(Column("share", left=False, least=4), Column("coefficient", "number"), context)
         for one in first:
@@ -207,16 +230,12 @@ class Meanings(Result):
         rest = self.table["share"].iloc[len(first) :]
         if len(rest):
             shown.add(None, None, line(Span(f"and {len(rest)} more with {rest.sum():.0%} of the activation", "soft")))
-        where = f" where its coefficient is {self.sign}" if self.negative or self.store.gated else ""
         told = f": {self.number_in_words}" if self.number_in_words else ""
-        return shown.table(f"{self.verdict.capitalize()}{where}{told}", self.note, ruled=False)
+        return shown.table(f"{self.label.capitalize()}{self.where}{told}", self.note, ruled=False)
 
-    def measure_table(self) -> Table:
-        """The measures behind the verdict, each beside what chance gives."""
-        name = Column("measure", of=lambda row: row["measure"].replace("_", " "))
-        numbers = (Column(head, "number", places=2, of=head) for head in ("value", "low", "high"))
-        chance = Column("by chance", "number", places=2, of=self.estimates.columns[4])
-        return Table.of(self.estimates, name, *numbers, chance, Column("p", "number", places=3))
+    def shown_listing(self, top: Count | None = None) -> Table:
+        """The first meanings, and about ``top`` of their examples in all."""
+        return self.listing() if top is None else self.listing(LISTED, each=-(-top // LISTED))
 
 
 def settled(provenance: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,7 +258,6 @@ class SortedExamples:
     verdict: str
     why: str
     provenance: dict[str, Any]
-    similarity: Float32[np.ndarray, "n n"] | None = None
 
 
 @checked
@@ -253,23 +271,28 @@ def meanings(
     k: Count | None = None,
     context: Whole = CONTEXT,
     seed: Seed | None = None,
-    draws: Annotated[int, at_least(20)] | None = None,
+    draws: Draws | None = None,
     rule: Rule | None = None,
     progress: Progress | None = None,
 ) -> Meanings:
     """What one neuron fires at, meaning by meaning.
 
-    If the store's folder keeps a table of :func:`ffnmem.polysemanticity`, this reads it there. Else the model reads the
-    neuron's examples again, all of them.
+    If the store's folder keeps a table of "polysemanticity", this reads it there. Else the model reads the neuron's
+    examples again, all of them.
 
     Args:
-        store: from :func:`ffnmem.scan`. layer, neuron: which; or the neuron's name alone, such as ``"3.17"``.
-        model: the one scanned; then ``similarity`` is there in either case. Default: loaded by its name if needed.
-        sign: of its "positive" or "negative" coefficients; default: those of its stronger side.
+        store: the folder of a scan.
+        layer: which neuron, ``"3.17"``; or its layer, with ``neuron``.
+        neuron: its number in the layer.
+        model: the one scanned, which the store then holds; default: what it was opened with, or what is loaded by its
+            name if needed.
+        sign: of its positive or negative coefficients. [default: those of its stronger side]
         k: examples to show of each meaning; default all (40 together at most).
         context: tokens of context on each side.
-        seed, draws, rule: as :func:`ffnmem.polysemanticity` has them; default: those of what is kept. A table of others
-            is not used.
+        seed: as :func:`ffnmem.polysemanticity` takes it; default that of what is kept, as of draws and rule. A table of
+            other settings is not used.
+        draws: as :func:`ffnmem.polysemanticity` takes them.
+        rule: as :func:`ffnmem.polysemanticity` takes it.
         progress: called as ("read", done, total) in tokens.
 
     Returns:
@@ -278,16 +301,19 @@ def meanings(
     Raises:
         OutOfRangeError: no such neuron. InputError: another model's store, an unknown sign, numbers out of range.
         ModelError: the model is needed and cannot be loaded by its name.
+
+    Example:
+        $ ffnmem meanings 1.5 --store runs/atlas
     """
     index = store.index(layer, neuron)
     if model is not None:
-        store.check_model(model)
+        store.hold(model)
     sign = sign or store.signs(*index)[0]
     wanted = asked_settings(seed, draws, rule)
-    found = kept(store, index, sign, model, wanted, progress)
+    found = kept(store, index, sign, wanted)
     if found is None:
         settings = (rule or RULE, wanted.get("seed", 0), wanted.get("draws", MEANING_DRAWS))
-        found = measured_anew(store, index, model, sign, *settings, progress)
+        found = measured_anew(store, index, sign, *settings, progress)
     return shown(store, index, sign, found, k, context)
 
 
@@ -299,20 +325,13 @@ def asked_settings(seed: int | None, draws: int | None, rule: Rule | None) -> di
 
 def saved_meanings(store: Store, layer: int, neuron: int, *, k: int, context: int) -> tuple[Meanings, ...]:
     """What is kept of a neuron, for each sign that is; layer and neuron are indices. No model is needed."""
-    rows = {sign: kept(store, (layer, neuron), sign, None, {}, None) for sign in COEFFICIENT_SIGNS}
+    rows = {sign: kept(store, (layer, neuron), sign, {}) for sign in COEFFICIENT_SIGNS}
     return tuple(
         shown(store, (layer, neuron), sign, found, k, context) for sign, found in rows.items() if found is not None
     )
 
 
-def kept(
-    store: Store,
-    index: tuple[int, int],
-    sign: str,
-    model: Model | None,
-    wanted: dict[str, Any],
-    progress: Progress | None,
-) -> SortedExamples | None:
+def kept(store: Store, index: tuple[int, int], sign: str, wanted: dict[str, Any]) -> SortedExamples | None:
     """From the table beside the store, if there is one of the settings wanted."""
     layer, neuron = index
     row = read_one(store, layer, neuron, sign, wanted)
@@ -321,54 +340,34 @@ def kept(
     places = np.array(row["places"], np.int64)
     labels = np.array(row["meaning"], np.int64)
     provenance = row["provenance"]
-    similarity = None
-    if model is not None and len(places):
-        background = read_background(store, layer)
-        with Inputs(store, model, {layer: places}, progress) as inputs:
-            similarity = cosines(background, inputs, layer, places, labels)
     named = [name for measure in MEASURES for name in columns(measure)]
     numbers = {name: np.nan if row[name] is None else float(row[name]) for name in named}
     strengths = np.array(row["strengths"], np.float32)
-    return SortedExamples(places, strengths, labels, numbers, row["verdict"], row["why"], provenance, similarity)
+    return SortedExamples(places, strengths, labels, numbers, row["verdict"], row["why"], provenance)
 
 
 def measured_anew(
-    store: Store, index: tuple[int, int], model: Model | None, sign: str, rule: Rule, seed: int, draws: int,
-    progress: Progress | None,
+    store: Store, index: tuple[int, int], sign: str, rule: Rule, seed: int, draws: int, progress: Progress | None
 ) -> SortedExamples:  # fmt: skip
     """From the text, which the model reads again at the neuron's examples; an inactive neuron needs no model."""
     layer, neuron = index
     found = firing(store, layer, np.array([neuron]), sign)
     n = int(found.counts[0])
-    places, labels, similarity = found.places[0, :n], np.empty(0, np.int64), None
+    places, labels, gated = found.places[0, :n], np.empty(0, np.int64), True  # the size of no examples is 0
     estimates = dict.fromkeys(MEASURES, Estimate(*[np.full(1, np.nan)] * 5))
     if n:
-        model = store.read_model() if model is None else model
-        background = read_background(store, layer)
+        model, background = store.read_model(), read_background(store, layer)
+        gated = model.gated
         with Inputs(store, model, {layer: places}, progress) as inputs:
             examples = compare(found, inputs, background, seed, draws)
             estimates, labels = examples.estimates, examples.labels[0, :n]
-            similarity = cosines(background, inputs, layer, places, labels)
-    gated = model is None or model.gated  # without a model there are no examples, and the size of none is 0
     verdict, why = verdicts(fires(store, found, sign, gated), found.counts, estimates["meanings"], rule)
     parts = [estimates[name].columns(name) for name in MEASURES]
     numbers = {name: float(value[0]) for part in parts for name, value in part.items()}
     key = settings_key(store, seed=seed, draws=draws, budget=None, rule=rule, sign=sign)
     provenance = {**store.provenance, "polysemanticity": key}
     strengths = found.strengths[0, :n].astype(np.float32)
-    return SortedExamples(places, strengths, labels, numbers, str(verdict[0]), str(why[0]), provenance, similarity)
-
-
-def cosines(
-    background: Background,
-    inputs: Inputs,
-    layer: int,
-    places: Int64[np.ndarray, " n"],
-    labels: Int64[np.ndarray, " n"],
-) -> Float32[np.ndarray, "n n"]:
-    """Of the whitened inputs at the places, meaning by meaning."""
-    units = background.unit(inputs.at(layer, places))[np.argsort(labels, kind="stable")]
-    return np.asarray(units @ units.T)
+    return SortedExamples(places, strengths, labels, numbers, str(verdict[0]), str(why[0]), provenance)
 
 
 def columns(measure: str) -> list[str]:
@@ -416,9 +415,10 @@ def shown(
     )
     rows = [[measure, *(found.numbers[name] for name in columns(measure))] for measure in MEASURES]
     return Meanings(
-        store=store, layer=index[0], neuron=index[1], sign=sign, verdict=found.verdict, why=found.why,
+        store=store, layer=index[0], neuron=index[1], sign=sign, label=found.verdict, why=found.why,
         estimates=pd.DataFrame(rows, columns=["measure", *PARTS]), table=table, examples=examples,
-        windows=tuple(windows), triggers=triggers, similarity=found.similarity, provenance=found.provenance,
+        windows=tuple(windows), triggers=triggers, places=places,
+        settings=found.provenance["polysemanticity"], provenance=settled(found.provenance),
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,12 +16,11 @@ import pyarrow.parquet as pq
 from jaxtyping import Int64
 
 from ..core.checked_files import parsed, reading, with_columns
-from ..core.defaults import MEANING_BUDGET, MEANING_DRAWS
 from ..core.errors import FileError, InputError, warn
 from ..core.files import replacing
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.types import COEFFICIENT_SIGNS, CoefficientSign, Seed, at_least, checked
+from ..core.types import COEFFICIENT_SIGNS
 from ..models.model import Model
 from ..scanning.store import Store
 from ..scanning.tables import GROUP, STATS, NeuronTable
@@ -30,7 +29,7 @@ from .counting import within_budget
 from .inputs import CUT, FLOOR, RIDGE, SAMPLED, TOP, Background, Firing, Inputs, firing, read_background
 from .measures import MEASURES
 from .sample_measures import Sample, sample_measures, token_sample
-from .verdicts import RULE, Estimate, Rule, verdicts
+from .verdicts import Estimate, Rule, verdicts
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,60 +45,19 @@ class Shared:
     sample: Sample
 
 
-@checked
-def polysemanticity(
+def measure_neurons(
     store: Store,
-    model: Model | None = None,
+    model: Model | None,
+    layers: LayerName | Iterable[LayerName] | None,
     *,
-    layers: LayerName | Iterable[LayerName] | None = None,
-    sign: Literal[CoefficientSign, "both"] = "positive",
-    seed: Seed = 0,
-    draws: Annotated[int, at_least(20)] = MEANING_DRAWS,
-    budget: Annotated[int, at_least(1000)] | None = MEANING_BUDGET,
-    rule: Rule = RULE,
+    sign: str,
+    seed: int,
+    draws: int,
+    budget: int | None,
+    rule: Rule,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
-    """Measure, for every neuron, whether its examples are of one meaning or of several.
-
-    The examples are the sequences with its largest coefficients and random ones in which the coefficient reaches half
-    of its largest. The model reads them again for what the FFN was given there; whitened inputs whose cosine is above
-    that of unrelated ones (1.7 standard deviations) are grouped by average linkage. What was
-    found of all layers is kept in the store's folder, where the next call of the same settings, cards and reports find
-    it.
-
-    A gated neuron's coefficient takes both signs as its key does, and which is the positive one is a convention: each
-    sign is a side of its own, worth ``sign="both"``. On either side a neuron may have two kinds of examples, an open
-    gate with a key of that sign and a closed one with a key of the other; they read other inputs, and count as other
-    meanings where they are strong enough.
-
-    Args:
-        store: from :func:`ffnmem.scan`. model: the one scanned; default: load it by its name.
-        layers: one or several; default all.
-        sign: "positive" or "negative" coefficients, or "both": then a neuron has a row for each.
-        seed: of every random step after the scan. draws: of bootstrap and null each.
-        budget: tokens to read again at most for examples, None for no limit; the store's random sequences, which all
-            neurons share, come on top. Where it does not reach, sequences are preferred that give the neurons with
-            fewest examples another; ``examples`` says how many each has. Fewer layers leave more for each.
-        rule: of the verdict.
-        progress: called as (phase, done, total) with the phases "read" (tokens) and "meanings" (neurons).
-
-    Returns:
-        One row a neuron: layer, neuron, sign, examples, and for each measure its value and ``_low``, ``_high`` (95%, by
-        a bootstrap over sequences), ``_null`` (its mean by chance) and ``_p`` (of something as notable by chance):
-
-        - ``meanings``: the effective number (exp of the entropy of activation shares) of groups of alike examples.
-        - ``ms``: mean cosine of whitened inputs weighted by activations; one meaning is near 1, unrelated inputs 0.
-        - ``firing_rate`` (of a coefficient of the sign), ``kurtosis`` (excess, of coefficients of either sign).
-
-        Then verdict (monosemantic, polysemantic, unclear, inactive) and why it is unclear.
-
-    Raises:
-        OutOfRangeError: no such layer. InputError: another model's store, or settings out of range. ModelError: the
-            model cannot be loaded by its name.
-
-    Source: Pach et al. 2025 for MS; meanings and the verdict are ours, calibrated by
-        ``benchmarks/planted/calibrate.py``.
-    """
+    """The table of :func:`ffnmem.polysemanticity`, whose ``attrs`` have its provenance; kept if it is of all layers."""
     signs = COEFFICIENT_SIGNS if sign == "both" else (sign,)
     chosen = chosen_layers(store, layers)
     if model is not None:

@@ -195,7 +195,7 @@ class Roles(Result):
         Raises InputError for a role of text where there is no store.
         """
         its = next(one for one in ROLES if one.name == role)
-        check_known(role, its in self.roles)
+        check_roles(role, "is_dead" in self.neurons or None)
         found = self.neurons[self.neurons[its.column]]
         return found.loc[found[its.statistic].abs().sort_values(ascending=False, kind="stable").index].head(top)
 
@@ -221,9 +221,9 @@ class Roles(Result):
         return f"Of {counted(len(self.neurons), 'neuron')} {having:,} have a role{': ' * bool(each)}{each}."
 
 
-def check_known(role: str | None, known: bool) -> None:
-    """Raise InputError for a role that only text tells."""
-    if not known:
+def check_roles(role: str | None = None, store: object = None) -> None:
+    """Raise InputError for a role that only text tells, where there is none."""
+    if role in TEXT_ROLES and store is None:
         raise InputError(f"role {quoted(role)} needs text: give a store, a scan of the model (--store DIR)")
 
 
@@ -324,7 +324,7 @@ def roles(
         $ ffnmem roles --store runs/atlas --plot roles.png
         $ ffnmem roles --layer -1 --role partition --json
     """
-    check_known(role, role not in TEXT_ROLES or store is not None)
+    check_roles(role, store)
     thresholds = Thresholds(kurtosis, partition, position, types, coverage, null_dimension).resolved(model.d_model)
     layers = list(range(model.n_layers)) if layer is None else [model.layer(layer)]
     if store is not None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64, Shaped
 
-from ..core.defaults import ABOVE
+from ..core.defaults import ABOVE, ENOUGH
 from ..core.errors import InputError, check_choice
 from ..core.types import Range, at_least, checked
 
@@ -166,7 +166,7 @@ class Rule:
 
     above: Annotated[float, Range(above=1, below=inf)] = ABOVE
     examples: Annotated[int, at_least(2)] = 8
-    enough: Annotated[int, at_least(2)] = 20
+    enough: Annotated[int, at_least(2)] = ENOUGH
     alpha: Annotated[float, Range(above=0, below=1)] = 0.05
 
 

@@ -306,7 +306,7 @@ def index_record(neuron: Known) -> dict[str, Any]:
         "fires": line("dead") if stats["dead"] else float(stats["firing_rate"]),
         **{name: float(stats[name]) for name in ("mean", "kurtosis")},
         "largest": side.extreme,
-        "verdict": side.meanings.verdict if side.meanings else "",
+        "verdict": side.meanings.label if side.meanings else "",
         "promotes": scored(side.promotes[:FEW], "adds"),
         "described as": neuron.description,
     }

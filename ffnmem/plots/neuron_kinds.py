@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 
 from ..core.errors import InputError, counted
 from ..core.token_text import visible
-from ..core.types import checked
 from ..neurons.concepts import Meanings
 from ..neurons.role_assignment import NONE, Roles
-from ..neurons.survey import verdict_counts
+from ..neurons.survey import Polysemanticity
 from . import shapes
 from .figures import draws
 
@@ -34,15 +32,10 @@ def meanings(meanings: Meanings, ax: Axes | None = None) -> Axes:
     and its trigger tokens, as far as there is room.
 
     Args:
-        meanings: from :func:`ffnmem.meanings`, with the model given.
+        meanings: from :func:`ffnmem.meanings`; the model reads the examples again.
     """
     if not len(meanings.table):
-        raise InputError(f"neuron {meanings.name} has no examples to draw: it is {meanings.verdict}")
-    if meanings.similarity is None:
-        raise InputError(
-            f"the meanings of neuron {meanings.name} come from a table without similarity: "
-            "give the model, as in meanings(store, layer, neuron, model)"
-        )
+        raise InputError(f"neuron {meanings.name} has no examples to draw: it is {meanings.label}")
     ax = shapes.axes_for(ax, (8, 4.6))
     cosines = meanings.similarity.copy()
     np.fill_diagonal(cosines, np.nan)  # each is 1, which says nothing
@@ -60,7 +53,7 @@ def meanings(meanings: Meanings, ax: Axes | None = None) -> Axes:
     ax.set_xticks([])
     value, low, high = meanings.number
     number = f", {value:.1f} meanings ({low:.1f} to {high:.1f})" if np.isfinite(value) else ""
-    title = f"Neuron {meanings.name} of {meanings.store.model}\n{meanings.verdict}{number}"
+    title = f"Neuron {meanings.name} of {meanings.provenance['model']}\n{meanings.label}{number}"
     return shapes.finish(ax, title, f"{counted(len(cosines), 'example')}, by meaning, strongest first")
 
 
@@ -70,14 +63,14 @@ def join_tokens(tokens: tuple[str, ...]) -> str:
     return next(line for n in range(len(words), 0, -1) if len(line := " ".join(words[:n])) <= LABEL)
 
 
-@checked
-def verdicts(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
+@draws(Polysemanticity)
+def verdicts(found: Polysemanticity, ax: Axes | None = None) -> Axes:
     """How many neurons of each layer are monosemantic, polysemantic, unclear and inactive, as stacked shares.
 
     Args:
-        table: of :func:`ffnmem.polysemanticity`; with both signs, a layer has a bar for each.
+        found: of :func:`ffnmem.polysemanticity`; with both signs, a layer has a bar for each.
     """
-    counts = verdict_counts(table)
+    counts = found.counts
     layers, signs = list(counts["layer"].unique()), list(counts["sign"].unique())
     step = 0.8 / len(signs)
     places = counts["layer"].map(layers.index) + step * (counts["sign"].map(signs.index) - (len(signs) - 1) / 2)
@@ -85,7 +78,7 @@ def verdicts(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     shares = {name: counts[name] / counts["neurons"] for name in VERDICT_COLOURS}
     shapes.stacks(ax, layers, shares, VERDICT_COLOURS, places, 0.92 * step)
     both = "layer; left positive coefficients, right negative ones" if len(signs) > 1 else "layer"
-    title = f"Verdicts on {len(table) // len(signs):,} neurons of {model_of(table)}"
+    title = f"Verdicts on {len(found.neurons) // len(signs):,} neurons of {found.provenance['model']}"
     return shapes.finish(ax, title, both, "share of the layer's neurons", percent="y", legend="stacked")
 
 
@@ -120,7 +113,3 @@ def roles(roles: Roles, ax: Axes | None = None) -> Axes:
     title = f"{having:,} of {len(roles.neurons):,} neurons of {roles.provenance.model} have a role"
     label = "share of the layer's neurons, by first role"
     return shapes.finish(ax, title, "", label, percent="y", legend="stacked")
-
-
-def model_of(table: pd.DataFrame) -> str:
-    return str(table.attrs.get("provenance", {}).get("model", "this model"))

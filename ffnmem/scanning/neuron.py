@@ -386,7 +386,7 @@ class Known:
         if unmeasured:
             which = f" of its {unmeasured[0]} side" if len(self.sides) > len(unmeasured) else ""
             found.append(
-                f"one meaning or several{which}: not measured yet; ffnmem polysemanticity neurons {self.name} {of} "
+                f"one meaning or several{which}: not measured yet; ffnmem meanings {self.name} {of} "
                 f"says it, and ffnmem polysemanticity {of}{both} keeps it of all neurons, for their cards"
             )
         if any(side.meanings is not None and side.meanings.lacks_examples for side in self.sides):

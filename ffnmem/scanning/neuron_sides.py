@@ -80,7 +80,7 @@ class NeuronSide:
         """One meaning or several, or why that is unclear; empty where it was not measured."""
         if self.meanings is None:
             return ""
-        return f"{self.meanings.verdict} ({self.meanings.why})" if self.meanings.why else str(self.meanings.verdict)
+        return f"{self.meanings.label} ({self.meanings.why})" if self.meanings.why else str(self.meanings.label)
 
     @property
     def sentence(self) -> Line:

@@ -10,7 +10,6 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.options import ModelChoice
-from ffnmem.core.defaults import MEANING_BUDGET
 from ffnmem.neurons.measuring import file_of
 from ffnmem.scanning import Store, open_store
 
@@ -101,76 +100,34 @@ def surveyed(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPat
     return store
 
 
-@pytest.fixture
-def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the store has all that is asked for, none is loaded."""
-    monkeypatch.setattr(ModelChoice, "load", None)
-
-
-@pytest.mark.usefixtures("no_model")
-def test_a_survey(surveyed: Store) -> None:
-    """Counts that are the table's, the clearest neurons, and one neuron's meanings."""
-    asked = ("polysemanticity", "--store", surveyed.folder, "--verdict", "unclear", "--top", 2)
-    out, whole = " ".join(table(*asked).split()), fm.polysemanticity(surveyed)
-    assert f"{(whole['verdict'] == 'unclear').sum()}" in out
-    assert "the clearest unclear neurons" in out
-    assert surveyed.fingerprint in out
-    found = data(*asked)
-    assert [row["layer"] for row in found["layers"]] == [0, 1]
-    assert len(found["neurons"]) == 2
-    first = found["neurons"][0]
-    meanings = fm.meanings(surveyed, first["layer"], first["neuron"])
-    assert [group["share"] for group in first["groups"]] == meanings.table["share"].tolist()
-    assert found["provenance"]["polysemanticity"]["budget"] == MEANING_BUDGET
-    one, neurons = fm.meanings(surveyed, 1, 5), ("polysemanticity", "neurons")
-    out = table(*neurons, "1.5", "--store", surveyed.folder)
-    assert f"Neuron 1.5 of {surveyed.model}" in out
-    assert out.count("«") == len(one.examples.query("rank <= 5"))
-    found = data(*neurons, "1.5", "--store", surveyed.folder)
-    assert found["neurons"][0]["meanings"] == one.to_dict()["meanings"]
-    printed = csv(*neurons, "1.5,0.3", "--store", surveyed.folder, "--top", 1)
-    assert set(zip(printed["layer"], printed["neuron"], strict=True)) == {(1, 5), (0, 3)}
-    assert set(printed["rank"]) == {1}
-
-
-@pytest.mark.usefixtures("as_tiny")
-def test_what_a_survey_is_shown_with(surveyed: Store, tiny_store: Store, tmp_path: Path) -> None:
+def test_a_survey_needs_a_model_where_nothing_is_kept(
+    surveyed: Store, tiny: fm.Model, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The card of a neuron has its verdict, or says how to get it; of one that never fires there is nothing to draw."""
-    only = csv("polysemanticity", "--store", surveyed.folder, "--layer", -1, "--verdict", "inactive")
-    assert set(only["verdict"]) == {"inactive"}
-    assert len(only) == surveyed.stats(1)["dead"].sum()
-    one = fm.meanings(surveyed, 1, 5)
-    card = table("neuron", "1.5", "--store", surveyed.folder)
-    assert one.verdict.capitalize() in card
-    assert data("neuron", "1.5", "--store", surveyed.folder)["neurons"][0]["meanings"][0]["verdict"] == one.verdict
-    bare = run("neuron", "1.5", "--store", tiny_store.folder).stdout
-    assert f"ffnmempolysemanticity--store{tiny_store.folder}" in "".join(bare.split())  # wherever its lines end
-    assert data("neuron", "1.5", "--store", tiny_store.folder)["neurons"][0]["meanings"] == []
-
+    asked = ("--store", surveyed.folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(fm, "load", None)
+        whole, one = fm.polysemanticity(surveyed), fm.meanings(surveyed, 1, 5)
+        found = data("polysemanticity", *asked, "--verdict", "unclear", "--top", 2)
+        assert [row["verdict"] for row in found["neurons"]] == ["unclear"] * 2
+        assert found["verdict"] == whole.verdict
+        assert data("meanings", "1.5", *asked, "--full")["meanings"] == one.to_dict()["meanings"]
+        assert one.label.capitalize() in table("neuron", "1.5", *asked)
+        only = csv("polysemanticity", *asked, "--layers", -1, "--verdict", "inactive", "--full")
+        assert len(only) == surveyed.stats(1)["dead"].sum()
     dead = surveyed.stats(1).query("dead")["neuron"].iloc[0]
-    file = ("--store", surveyed.folder, "--plot", tmp_path / "a.svg")
-    mistake("polysemanticity", "neurons", f"1.{dead}", *file, named=("no examples to draw",))
-    for words, drawn in (((), "Verdicts on 128 neurons"), (("neurons", "1.5"), "cosine of whitened inputs")):
-        run("polysemanticity", *words, *file)
-        assert drawn in (tmp_path / "a.svg").read_text("utf-8")
-
-
-@pytest.mark.usefixtures("as_tiny")
-def test_a_survey_of_ones_own(tiny_store: Store, tmp_path: Path) -> None:
-    """With its settings, and kept beside the store; of one neuron nothing is kept."""
-    store = open_store(shutil.copytree(tiny_store.folder, tmp_path / "own"))
-    out = table("polysemanticity", "neurons", "1.5", "--store", store.folder, "--sign", "both", "--draws", 20)
-    assert "where its coefficient is negative" in out
-    assert "no limit" in out
-    assert not file_of(store, "positive").exists()
-    asked = ["polysemanticity", "--store", store.folder, "--draws", 20, "--seed", 3, "--above", 1.5, "--budget", 0]
-    printed = csv(*asked)
-    expected = fm.polysemanticity(store, draws=20, seed=3, rule=fm.neurons.Rule(above=1.5), budget=None)
-    assert file_of(store, "positive").is_file()
-    assert list(printed.columns) == list(expected.columns)
-    assert printed["verdict"].tolist() == expected["verdict"].tolist()
-    both = csv("polysemanticity", "--store", store.folder, "--draws", 20, "--layer", -1, "--sign", "both")
-    assert set(zip(both["layer"], both["sign"], strict=True)) == {(1, "negative"), (1, "positive")}
+    file = ("--plot", tmp_path / "a.svg")
+    mistake("meanings", f"1.{dead}", *asked, *file, named=("no examples to draw",))
+    run("meanings", "1.5", *asked, "--model", tiny_folder, *file)
+    assert "cosine of whitened inputs" in (tmp_path / "a.svg").read_text("utf-8")
+    own = shutil.copytree(surveyed.folder, tmp_path / "own", ignore=shutil.ignore_patterns("polysemanticity*"))
+    given = ("--store", own, "--model", tiny_folder, "--draws", 20)
+    assert "where its coefficient is negative" in table("meanings", "1.5", *given, "--sign", "negative")
+    printed = csv("polysemanticity", *given, "--seed", 3, "--above", 1.5, "--budget", 0, "--full")
+    rule = fm.neurons.Rule(above=1.5)
+    expected = fm.polysemanticity(fm.open_store(own), tiny, draws=20, seed=3, rule=rule, budget=None)
+    assert file_of(fm.open_store(own), "positive").is_file()
+    assert printed["verdict"].tolist() == expected.neurons["verdict"].tolist()
 
 
 def test_descriptions(

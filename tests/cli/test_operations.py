@@ -7,6 +7,7 @@ import importlib
 import inspect
 import io
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,9 @@ def loaded(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPathF
         texts = tmp_path_factory.mktemp("texts") / "texts.txt"
         texts.write_bytes(b"The city of Rome\n\nand \xff Paris\n\nThe Eiffel Tower is in the city of Paris")
         patch.setitem(TYPED, "texts", str(texts))
-        patch.setitem(TYPED, "store", str(tiny_store.folder))
+        store = shutil.copytree(tiny_store.folder, tmp_path_factory.mktemp("scan") / "store")
+        patch.setitem(TYPED, "store", str(store))
+        patch.setattr(Store, "read_model", lambda _: tiny)
         edit = tmp_path_factory.mktemp("edit") / "edit.zip"
         made_edit(tiny, fact=EIFFEL).save(edit)
         patch.setitem(TYPED, "edit", str(edit))

@@ -254,7 +254,7 @@ def test_the_start_leads_to_every_view(client: TestClient) -> None:
 def test_verdicts_are_those_that_the_store_keeps(tiny: fm.Model, tiny_store: Store, tmp_path: Path) -> None:
     copy = shutil.copytree(tiny_store.folder, tmp_path / "store")
     store = fm.open_store(copy, model=tiny)
-    kept = fm.polysemanticity(store, tiny, draws=20)
+    kept = fm.polysemanticity(store, tiny, draws=20).neurons
     with asking(Explorer(tiny, store)) as client:
         found = csv(client, address("/find", verdict="any", sort="memory", format="csv"))
         assert found["verdict"].tolist() == kept.sort_values(["layer", "neuron"])["verdict"].tolist()

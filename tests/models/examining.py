@@ -157,7 +157,7 @@ class Examined:
 
     def polysemanticity(self) -> None:
         """Every neuron asked for gets a verdict and its measures."""
-        frame = fm.polysemanticity(self.store, self.model, layers=[1], draws=20)
+        frame = fm.polysemanticity(self.store, self.model, layers=[1], draws=20).neurons
         assert len(frame) == self.model.ffn[1].d_mlp
         assert frame["verdict"].notna().all()
 

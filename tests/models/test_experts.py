@@ -139,7 +139,7 @@ def test_rates_and_chance_count_the_router(model: fm.Model, store: fm.scanning.S
     capture = fm.capture(model, TEXTS, prepend_bos=store.settings.prepend_bos)
     content = capture.mask & (capture.tokens != model.bos_token_id)
     coefficients = {layer: one[content].double() for layer, one in capture.coefficients.items()}
-    measured = fm.polysemanticity(store, model, draws=20)
+    measured = fm.polysemanticity(store, model, draws=20).neurons
     expected = [float((coefficients[row.layer][:, row.neuron] > 0).double().mean()) for row in measured.itertuples()]
     assert allclose(measured["firing_rate"].to_numpy(), expected, 1e-9)
     columns = [coefficients[row.layer][:, row.neuron].numpy() for row in measured.itertuples()]

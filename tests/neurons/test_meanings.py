@@ -18,10 +18,10 @@ from ffnmem.core.errors import InputError, ModelError
 from ffnmem.core.token_text import visible
 from ffnmem.core.types import VERDICTS
 from ffnmem.neurons import Meanings, meanings
-from ffnmem.neurons.concepts import saved_meanings, settled
+from ffnmem.neurons.concepts import saved_meanings
 from ffnmem.neurons.inputs import Inputs, read_background
 from ffnmem.neurons.measuring import file_of
-from ffnmem.neurons.survey import MEANINGS, Survey, clearest, neuron_table, stronger_verdicts, verdict_counts
+from ffnmem.neurons.survey import clearest, stronger_verdicts, verdict_counts
 from ffnmem.scanning import Store, open_store
 from ffnmem.scanning.state import place_of
 
@@ -41,7 +41,7 @@ def same(a: Meanings, b: Meanings) -> None:
     assert_frame_equal(a.table, b.table)
     assert_frame_equal(a.examples, b.examples)
     assert_frame_equal(a.estimates, b.estimates, rtol=1e-5, atol=1e-6)  # a cosine near 0 has few digits
-    assert (a.verdict, a.why, a.triggers, a.windows, a.name) == (b.verdict, b.why, b.triggers, b.windows, b.name)
+    assert (a.label, a.why, a.triggers, a.windows, a.name) == (b.label, b.why, b.triggers, b.windows, b.name)
     assert a.provenance == b.provenance
 
 
@@ -55,9 +55,6 @@ def test_the_two_ways_agree(
     kept, both = (meanings(surveyed, *place, model, sign=sign) for model in (None, tiny))
     same(kept, anew)
     same(both, kept)
-    assert kept.similarity is None
-    assert both.similarity is not None
-    assert anew.similarity is not None
     assert allclose(both.similarity, anew.similarity, 1e-4)
     assert not file_of(bare, sign).exists()
 
@@ -68,7 +65,7 @@ def test_planted_meanings_are_found(meanings: Planted, meanings_store: Store) ->
     for n, never in ((1, "polysemantic"), (2, "monosemantic")):
         for row in truth[truth.meanings == n].head(2).itertuples():
             found = fm.meanings(meanings_store, 1, row.neuron, meanings.model)
-            assert found.verdict != never
+            assert found.label != never
             stems = {trigger.strip()[:-2] for own in found.triggers[:n] for trigger in own[:3]}
             assert stems == set(row.features.split(", "))
             assert found.table["share"].head(n).sum() > 0.8
@@ -77,7 +74,8 @@ def test_planted_meanings_are_found(meanings: Planted, meanings_store: Store) ->
 def test_dead_is_empty_and_needs_no_model(meanings: Planted, meanings_store: Store) -> None:
     row = meanings.truth[meanings.truth.verdict == "inactive"].iloc[0]
     found = fm.meanings(meanings_store, row.layer, row.neuron)
-    assert (found.verdict, found.why, len(found.examples), found.similarity) == ("inactive", "", 0, None)
+    assert (found.label, found.why, len(found.examples), len(found.places)) == ("inactive", "", 0, 0)
+    assert found.verdict.endswith("never fires.")
     assert np.isnan(found.number).all()
     assert list(found.table.columns) == ["meaning", "share", "examples", "strongest", "tokens"]
     assert found.table["meaning"].dtype == found.examples["meaning"].dtype == np.int64
@@ -122,7 +120,6 @@ def test_similarity_is_ordered_by_meaning(meanings: Planted, meanings_store: Sto
     with Inputs(meanings_store, meanings.model, {0: places}) as inputs:
         units = [background.unit(inputs.at(0, places[i : i + 1]))[0] for i in range(len(places))]
     expected = [[float(a @ b) for b in units] for a in units]
-    assert found.similarity is not None
     assert allclose(found.similarity, expected, 1e-4)
     n = int(full.table["examples"][0])
     assert found.similarity[:n, :n].mean() > found.similarity[:n, n:].mean() + 0.1
@@ -145,11 +142,11 @@ def test_other_settings_are_measured_anew(surveyed: Store, tiny: fm.Model) -> No
     """A seed or a rule that was asked for, and silently not used, would be believed."""
     rule = fm.neurons.Rule(above=1.5, examples=2)
     anew = meanings(surveyed, 1, 5, tiny, seed=5, rule=rule, draws=25)
-    settings = anew.provenance["polysemanticity"]
+    settings = anew.settings
     assert (settings["seed"], settings["draws"], settings["rule"]["above"]) == (5, 25, 1.5)
-    assert meanings(surveyed, 1, 5, seed=0, draws=20).provenance["polysemanticity"]["budget"] is None
+    assert meanings(surveyed, 1, 5, seed=0, draws=20).settings["budget"] is None
     with refuses(ModelError, ValueError, surveyed.model):
-        meanings(surveyed, 1, 5, seed=5)
+        meanings(open_store(surveyed.folder), 1, 5, seed=5)
 
 
 # -- what they say of themselves -------------------------------------------------------------------------------------
@@ -174,18 +171,15 @@ def test_listing_holds_each_meaning(surveyed: Store) -> None:
     assert [row[0].text for row in heads] == [f"{share:.0%}" for share in found.table["share"]]
     assert [tuple(piece[0].text for piece in row[2].pieces) for row in heads] == [own[:8] for own in found.triggers]
     assert [row[1] for row in table.rows if row[0] is None] == found.examples["coefficient"].tolist()
-    assert table.title.startswith(found.verdict.capitalize())
+    assert table.title.startswith(found.label.capitalize())
     assert found.why in table.note
-    assert found.lacks_examples == (found.verdict == "unclear" and len(found.examples) < 20)
-    assert replace(found, verdict="unclear").lacks_examples != replace(found, verdict="polysemantic").lacks_examples
-    measures = found.measure_table()
-    assert [row[0] for row in measures.rows] == ["meanings", "ms"]
-    assert [row[1] for row in measures.rows] == pytest.approx(found.estimates["value"].tolist(), nan_ok=True)
+    assert found.lacks_examples == (found.label == "unclear" and len(found.examples) < 20)
+    assert replace(found, label="unclear").lacks_examples != replace(found, label="polysemantic").lacks_examples
     assert found.to_frame()[["layer", "neuron", "sign"]].drop_duplicates().to_numpy().tolist() == [[1, 5, "positive"]]
     records = json.loads(json.dumps(found.to_dict()))["meanings"]
     assert [tuple(one["tokens"]) for one in records] == list(found.triggers)
     assert [len(one["contexts"]) for one in records] == found.table["examples"].tolist()
-    shown = settled(found.provenance)
+    shown = found.provenance
     assert all(isinstance(value, str | int | float | bool) for value in shown.values())
     assert (shown["seed"], shown["draws"], shown["budget"], shown["sign"]) == (0, 20, "no limit", "positive")
 
@@ -193,14 +187,15 @@ def test_listing_holds_each_meaning(surveyed: Store) -> None:
 def test_headline_and_what_is_not_listed(surveyed: Store) -> None:
     found = many(meanings(surveyed, 1, 5), 8)
     assert any("and 3 more with 38% of the activation" in line for line in printed(found.listing(5), 60))
-    assert "more with" not in " ".join(printed(found.sheet()))
+    assert "more with" not in " ".join(printed(found.sheet(None)))
+    assert sum(row[0] is None and row[1] is not None for row in found.sheet(10).blocks[2].rows) <= 10
     rows, grouped = found.estimates.copy(), "grouped by what the FFN read at the token that it fires at"
-    said = replace(found, verdict="polysemantic", why="", sign="negative").listing()
+    said = replace(found, label="polysemantic", why="", sign="negative").listing()
     assert said.title == "Polysemantic where its coefficient is negative: 5.00 meanings, 95% 4.00 to 6.00"
     assert said.note.startswith(f"8 examples, {grouped}")
     one = found.table.iloc[:1].assign(examples=21)
     rows.loc[0, ["value", "low", "high"]] = [1.0, 1.0, 1.48]
-    few = replace(found, table=one, estimates=rows, verdict="monosemantic", why="").listing()
+    few = replace(found, table=one, estimates=rows, label="monosemantic", why="").listing()
     assert few.title == "Monosemantic: 1.00 meanings, 95% 1.00 to 1.48"  # above 1.35, and the card says why
     assert few.note.endswith("so few of one meaning leave 1.48 possible, which the verdict allows")
 
@@ -242,24 +237,22 @@ def test_counts_and_the_clearest_first() -> None:
         verdict_counts(table.drop(columns="meanings_low"))
 
 
-def test_a_survey_lists_by_verdict(surveyed: Store, tiny: fm.Model) -> None:
-    """Counts by layer with why some are unclear, and the neurons listed."""
-    frame = fm.polysemanticity(surveyed, sign="both", draws=20, budget=None)
-    listed = clearest(frame, "unclear", 2)
-    found = [meanings(surveyed, row.layer, row.neuron, sign=row.sign) for row in listed.itertuples()]
-    survey = Survey(frame, listed, found)
-    counts = survey.sheet().blocks[0]
-    for layer in (0, 1):
-        (row,) = (row for row in counts.rows if row[:2] == (str(layer), "positive"))
-        dead = int(surveyed.stats(layer)["dead"].sum())
-        assert (row[2], row[-1]) == (64, f"{dead:,} {dead / 64:>4.0%}" if dead else None)
-    assert counts.rows[-1][:3] == ("all", None, 256)
-    one = frame[(frame["layer"] == 0) & (frame["sign"] == "positive")]
-    assert len(Survey(one, listed, found).sheet().blocks[0].rows) == 1  # of all there is no more to say
-    assert "fewer than 8 examples" in counts.caption
-    assert "the clearest unclear neurons" in printed(survey.sheet())
-    assert [one["verdict"] for one in survey.to_dict()["neurons"]] == ["unclear"] * 2
-    assert any("no neuron to list" in line for line in printed(Survey(frame, frame.iloc[:0], []).sheet()))
+def test_a_survey_lists_by_verdict(surveyed: Store) -> None:
+    """Counts by layer with why some are unclear, and the neurons listed with what their meanings fire at."""
+    whole = fm.polysemanticity(surveyed, sign="both", draws=20, budget=None)
+    found = fm.polysemanticity(surveyed, sign="both", draws=20, budget=None, verdict="unclear")
+    assert found.counts.equals(whole.counts)
+    dead = [int(surveyed.stats(layer)["dead"].sum()) for layer in (0, 1)]
+    assert whole.counts.query("sign == 'positive'")["inactive"].tolist() == dead
+    assert f"Of {len(whole.neurons)} neurons" in whole.verdict
+    assert "fewer than 8 examples" in found.unclear["why"].tolist()
+    assert found.unclear["neurons"].sum() == len(found.to_frame()) == whole.counts["unclear"].sum()
+    assert found.to_frame(2)["verdict"].tolist() == ["unclear"] * 2
+    ((title, rows),) = found.shown_clearest(2).items()
+    assert title == "Unclear neurons"
+    one = meanings(surveyed, *rows.iloc[0][["layer", "neuron"]], sign=rows["sign"].iloc[0])
+    groups = [(own[0], f"{share:.0%}") for own, share in zip(one.triggers, one.table["share"], strict=True)]
+    assert rows["groups"].iloc[0] == groups
 
 
 def test_verdicts_of_stronger_sides(gated: fm.Model, gated_store: Store, tmp_path: Path) -> None:
@@ -267,21 +260,9 @@ def test_verdicts_of_stronger_sides(gated: fm.Model, gated_store: Store, tmp_pat
     without = shutil.ignore_patterns("polysemanticity*")  # which another test may have left there
     store = open_store(shutil.copytree(gated_store.folder, tmp_path / "own", ignore=without))
     assert stronger_verdicts(store) is None
-    table = fm.polysemanticity(store, gated, sign="both", draws=20)
+    table = fm.polysemanticity(store, gated, sign="both", draws=20).neurons
     found = stronger_verdicts(store)
     assert found is not None
     assert sorted(zip(found["layer"], found["neuron"], strict=True)) == [(at, n) for at in (0, 1) for n in range(64)]
     assert all(row.sign == store.signs(row.layer, row.neuron)[0] for row in found.itertuples())
     assert len(found.merge(table[["layer", "neuron", "sign", "verdict", "meanings"]])) == 128
-
-
-def test_a_row_a_meaning(surveyed: Store) -> None:
-    found = many(meanings(surveyed, 1, 5), MEANINGS + 2)
-    lines = [line.split() for line in printed(neuron_table("polysemantic", [found]), 80)]
-    first = next(i for i, line in enumerate(lines) if line[:1] == ["1.5"])
-    assert lines[first] == ["1.5", "5.00", "4.00", "to", "6.00", "6", "17%", "·t0"]
-    assert lines[first + 1] == ["17%", "·t1"]
-    assert lines[first + MEANINGS] == ["33%", "in", "2", "more"]
-    rows = found.estimates.assign(value=np.nan, low=np.nan, high=np.nan)
-    none = replace(found, table=found.table.iloc[:0], triggers=(), estimates=rows)
-    assert ["1.5", "–", "0"] in [line.split() for line in printed(neuron_table("inactive", [none]))]

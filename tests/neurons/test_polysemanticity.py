@@ -18,7 +18,7 @@ from scipy import stats
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, ModelError
 from ffnmem.core.types import VERDICTS
-from ffnmem.neurons import Rule, measures, measuring, polysemanticity
+from ffnmem.neurons import Rule, measures, measuring
 from ffnmem.neurons.inputs import firing
 from ffnmem.neurons.measuring import file_of, is_kept, read_one, rule_key, settings_key
 from ffnmem.neurons.sample_measures import Sample
@@ -33,6 +33,11 @@ from .gated import made, scanned
 MEASURES = ("meanings", "ms", "firing_rate", "kurtosis")
 PARTS = ("", "_low", "_high", "_null", "_p")
 Survey = tuple[Store, pd.DataFrame, list[tuple[str, int, int]]]
+
+
+def polysemanticity(*args: Any, **options: Any) -> pd.DataFrame:
+    """The table."""
+    return fm.polysemanticity(*args, **options).neurons
 
 
 def copied(store: Store, folder: Path) -> Store:
@@ -268,8 +273,8 @@ def test_another_rule_judges_what_is_kept(kept: Store) -> None:
     assert settings["rule"] == {"above": 1.1, "examples": 2, "enough": 2, "alpha": RULE.alpha}
     for row in table.sample(5, random_state=0).itertuples():
         one = fm.meanings(kept, row.layer, row.neuron, rule=rule)
-        assert (one.verdict, one.why) == (row.verdict, row.why)
-        assert one.provenance["polysemanticity"]["rule"] == settings["rule"]
+        assert (one.label, one.why) == (row.verdict, row.why)
+        assert one.settings["rule"] == settings["rule"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "inside", "another"])

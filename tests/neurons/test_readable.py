@@ -98,7 +98,7 @@ def test_verdicts_decide_which_are_clear(store: Store, found: ReadableNeurons, t
     assert "one meaning or several is not measured yet" in found.verdict
     own = open_store(shutil.copytree(store.folder, tmp_path / "store"))
     rule = fm.neurons.Rule(above=2.5, examples=2, enough=2, alpha=0.5)
-    table = fm.polysemanticity(own, made("llama"), sign="both", draws=20, budget=None, rule=rule)
+    table = fm.polysemanticity(own, made("llama"), sign="both", draws=20, budget=None, rule=rule).neurons
     judged = find_all(own)
     assert judged.unmeasured == ()
     assert "several meanings are left out" in judged.verdict

@@ -38,17 +38,17 @@ def test_meanings_are_on_every_card(surveyed: Store, tmp_path: Path) -> None:
     one = surveyed.neuron(1, 5)
     (shown,) = one.meanings
     assert shown.table.equals(found.table)
-    assert found.verdict.capitalize() in Page(one._repr_html_()).words
+    assert found.label.capitalize() in Page(one._repr_html_()).words
     out = fm.pages.neurons(surveyed, [(1, 5), (0, 3)], tmp_path / "a.html")
     page = Page(out.read_text("utf-8"))
     index = page.listed[0][2]
     assert [cell.text for cell in index[0]][-2:] == ["promotes", "verdict"]
-    assert index[1][-1].text == found.verdict
-    assert f"{found.verdict.capitalize()}" in page.words
+    assert index[1][-1].text == found.label
+    assert f"{found.label.capitalize()}" in page.words
     places = [attrs["title"].partition("; ")[2] for tag, attrs in page.tags if tag == "mark"]
     assert len(places) > len(set(places[: len(places) // 2])) >= len(places) // 2 - 1, "each example once a card"
     text = fm.pages.neurons(surveyed, [(1, 5)], tmp_path / "a.md").read_text("utf-8")
-    assert f"**{found.verdict.capitalize()}" in text
+    assert f"**{found.label.capitalize()}" in text
     assert found.why in text
 
 

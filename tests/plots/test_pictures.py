@@ -26,7 +26,7 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.core.types import VERDICTS
 from ffnmem.evaluation import Scores
-from ffnmem.neurons import Meanings
+from ffnmem.neurons import Meanings, Polysemanticity
 from ffnmem.neurons.role_assignment import ROLES
 from ffnmem.plots import arrange, draw, figure
 from ffnmem.plots.figures import PICTURES
@@ -51,7 +51,7 @@ class Made:
         self.examples = examples
         self.Meanings = with_meanings(examples.Meanings, [10, 6, 4])
         self.roles = fm.roles(tiny, examples.store, n_sequences=None)
-        self.verdicts = verdict_table(["positive", "negative"])
+        self.verdicts = Polysemanticity(verdict_table(["positive", "negative"]), "", {"model": tiny.name})
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.examples, name)
@@ -64,7 +64,9 @@ def with_meanings(meanings: Meanings, sizes: list[int]) -> Meanings:
     columns = {"meaning": range(len(sizes)), "share": [size / len(labels) for size in sizes], "examples": sizes}
     triggers = tuple((f" token{number}", "$x$") for number in range(len(sizes)))
     table = pd.DataFrame({**columns, "strongest": 1.0, "tokens": "x"})
-    return replace(meanings, table=table, triggers=triggers, similarity=similarity)
+    made = replace(meanings, table=table, triggers=triggers)
+    vars(made)["similarity"] = similarity
+    return made
 
 
 def verdict_table(signs: list[str]) -> pd.DataFrame:
@@ -498,9 +500,7 @@ REFUSED: list[tuple[Callable[[Made], Any], tuple[str, ...]]] = [
     (lambda m: plots.comparison(fm.compare(m.tiny, m.tiny), "correlations"), ("correlations", "no text")),
     (lambda m: plots.comparison(fm.compare(m.tiny, m.tiny), "changes"), ("changes", "places")),
     (lambda m: plots.geometry(m.Geometry, "size"), ("what", "'size'", "'capacity'")),
-    (lambda m: plots.meanings(replace(m.Meanings, similarity=None)), ("1.5", "give the model")),
     (lambda m: plots.meanings(replace(m.Meanings, table=m.Meanings.table.iloc[:0])), ("1.5", "no examples")),
-    (lambda m: plots.verdicts(pd.DataFrame({"layer": [0]})), ("polysemanticity",)),
     (lambda m: plots.fact_map(m.Trace, "mlp"), ("kind", "'mlp'", "'ffn'")),
     (lambda m: plots.fact_curves(m.Silencings, "state"), ("kind", "'state'")),
     (lambda m: plots.fact_curves(Traces((), m.Traces.skipped, m.Traces.provenance)), ("no fact was asked",)),

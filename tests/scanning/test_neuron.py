@@ -161,7 +161,7 @@ def test_each_side_has_its_own_examples_and_writes_with_its_sign(gated: Neuron) 
     words = " ".join(printed(gated.sheet(), 200)[:4])
     assert words.index("Negative side, to -") < words.index("; positive side, to ")
     (hint,) = gated.hints(folded=False)
-    assert f"polysemanticity neurons {gated.name} --store" in hint
+    assert f"meanings {gated.name} --store" in hint
     assert "--sign both keeps" in hint
 
 
