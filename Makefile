@@ -40,7 +40,7 @@ real: $(READY) $(TEXT) ## the same of SmolLM2, a real model (93 MB from the pack
 	$(BIN)/ffnmem report $(TOWER) --target " Paris" $(REAL) -o $(OUT)/smollm2.html
 	$(BIN)/ffnmem paths $(TOWER) --target " Paris" --foil " Rome" --top 12 $(REAL) --plot $(OUT)/smollm2-paths.png
 	$(BIN)/ffnmem trace $(TOWER) --subject "Eiffel Tower" --samples 3 $(REAL) --plot $(OUT)/smollm2-trace.png
-	$(BIN)/ffnmem moment "$(TEXT)" --layer 2 --tokens 16000 $(REAL) -o $(OUT)/smollm2-moment.safetensors
+	$(BIN)/ffnmem moment "$(TEXT)" --layers 2 --tokens 16000 $(REAL) -o $(OUT)/smollm2-moment.safetensors
 	$(BIN)/ffnmem edit $(TOWER) --subject "Eiffel Tower" --target " Rome" $(REAL) \
 	  --moment $(OUT)/smollm2-moment.safetensors -o $(OUT)/smollm2-edit.zip --html $(OUT)/smollm2-edit.html
 	$(BIN)/ffnmem scan "$(TEXT)" $(REAL) --out $(OUT)/smollm2-store

@@ -149,7 +149,10 @@ def type_of(kind: Kind) -> Any:
         metavar, one = ONE[kind.name]
 
         def read(_type: Any, tokens: Sequence[Token]) -> Any:
-            return [one(token.value) for token in tokens] if many else one(tokens[0].value)
+            texts = [token.value for token in tokens]
+            if kind.name == "layer":  # 0,1 as well as 0 1
+                texts = ",".join(texts).split(",")
+            return [one(text) for text in texts] if many else one(tokens[0].value)
 
         return Annotated[list[Any] | None if many else Any, option(read, metavar)]
     if kind.name in SEVERAL:

@@ -146,8 +146,8 @@ def read_store(store: str, model: str | None = None, device: str | None = None) 
 
     Args:
         store: The folder of a scan.
-        model: The model that was scanned, if it is no longer where it was. [default: by the scan's record]
-        device: Where the model runs. [default: cpu; cuda, where present, above 50 million parameters]
+        model: The model that was scanned, if it is no longer where it was. [default: by the store's record]
+        device: Where it runs: cpu, cuda, cuda:1. [default: cpu; cuda, where present, above 50 million parameters]
     """
     opened = fm.open_store(store)
     if model is None and device is None:

@@ -1,10 +1,9 @@
-"""``ffnmem moment`` and ``lens``: passes over a corpus, what they left."""
+"""``ffnmem lens``: passes over a corpus, what they left."""
 
 from __future__ import annotations
 
 import ffnmem as fm
 
-from ..core.number_text import format_bytes
 from ..show.records import emit
 from .guard import note
 from .options import (
@@ -12,69 +11,13 @@ from .options import (
     CorpusReading,
     Count,
     EditFile,
-    Layers,
     NewFile,
     Output,
     Seed,
-    Shard,
     TextChoice,
     option_group,
 )
-from .progress import noting, show_progress
-
-
-@option_group
-class MomentText(CorpusReading):
-    """The text of a second moment, as the library's arguments of it.
-
-    Attributes:
-        tokens: Stop after so many tokens; ten times d_mlp go most of the way.
-        shard: Only the I-th of N parts of the text.
-    """
-
-    tokens: Count | None = None
-    shard: Shard = (0, 1)
-
-
-def moment(
-    corpus: Corpus = "atlas",
-    /,
-    *,
-    out: EditFile,
-    layer: Layers | None = None,
-    text: MomentText = MomentText(),
-    model: TextChoice = TextChoice(),
-    output: Output = Output(),
-) -> None:
-    """Read text for what editors need: C = E[m mᵀ] of every layer.
-
-    Reads CORPUS once and writes the second moments of the coefficients of every layer into a file, for --moment of
-    ffnmem edit and ffnmem evaluate. The one of atlas ships with it.
-
-    The pass can be stopped at any moment: the same command goes on where it was. How much text is enough: rank below
-    d_mlp is too little, twice d_mlp tokens are enough.
-
-    Examples
-      ffnmem moment texts.jsonl --text body --tokens 20000 -o moments.safetensors
-      ffnmem moment atlas --layer 0 --tokens 500 -o first.safetensors --json
-
-    --csv has layer, count, trace, condition, rank, effective_rank; --json these, the text and the provenance.
-
-    Args:
-        out: The file to write: FILE.safetensors.
-        layer: Of this layer only (repeatable).
-    """
-    loaded = model.load()
-    widths = [
-        loaded.ffn[name].d_mlp
-        for name in (range(loaded.n_layers) if layer is None else {loaded.layer(n) for n in layer})
-    ]
-    size = format_bytes(sum(8 * width * (width + 1) / 2 for width in widths))  # packed triangles in float64
-    with show_progress() as report:
-        report = noting(f"will write about {size} into {out}", "moment", report)
-        moments = fm.editing.second_moment(loaded, corpus, out, layers=layer, progress=report, **vars(text))
-    emit(moments, output.form, sheet=lambda: moments.sheet(moments.to_frame(), out))
-    note(f"wrote {out}")
+from .progress import show_progress
 
 
 @option_group

@@ -41,11 +41,11 @@ GROUPS = {
         "apply": "ffnmem.evaluation.edited:edit_effects",
         "evaluate": "evaluate",
         "audit": "audit",
-        "moment": "scan",
+        "moment": "ffnmem.editing.accumulating:second_moment",
     },
     "Models and files": {
         "explore": "explore",
-        "get": "get",
+        "get": "ffnmem.models.fetching:get",
         "scan": "ffnmem.scanning.scanning:scan",
         "merge": "ffnmem.scanning.merging:merge",
         "store": "ffnmem.scanning.store:open_store",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -15,8 +14,9 @@ from ..core.errors import FileError, InputError
 from ..core.files import check_destination
 from ..core.folders import Kind
 from ..core.neuron_names import LayerName
-from ..core.progress import Progress
-from ..core.types import Count, Division, NonNegative, at_least, checked
+from ..core.number_text import format_bytes
+from ..core.progress import Progress, log
+from ..core.types import ContextLength, Count, Division, NonNegative, ResultFile, Shard, Texts, checked
 from ..corpus.excerpts import BATCH_TOKENS, Page, Stretch, TextSettings, check_shard
 from ..corpus.packed import Packed
 from ..corpus.packing import pack
@@ -38,43 +38,58 @@ from .moments import Part, SecondMoment, TriangleSums, join_ranges, moment_of
 PARTIAL = Kind(MANIFEST, "ffnmem second moment under way", 1, "the pass", subfolders=(CORPUS,))
 
 
+def check_second_moment(out: ResultFile = None) -> None:
+    """Raise InputError for a command whose long pass would leave nothing."""
+    if out is None:
+        raise InputError("name the file to write: --out moment.safetensors")
+
+
 @checked
 def second_moment(
     model: Model,
-    corpus: Any,
-    out: str | Path | None = None,
+    texts: Texts,
+    out: ResultFile = None,
     *,
     layers: Sequence[LayerName] | None = None,
     tokens: Count | None = None,
-    context: Annotated[int, at_least(2)] | None = None,
+    context: ContextLength | None = None,
     prepend_bos: bool | None = None,
     batch_tokens: Count = BATCH_TOKENS,
-    shard: tuple[int, int] = (0, 1),
+    shard: Shard = (0, 1),
     text: str = "text",
     documents: Division | None = None,
     checkpoint_seconds: NonNegative = CHECKPOINT_SECONDS,
     progress: Progress | None = None,
 ) -> SecondMoment:
-    """C = E[m mᵀ] of the coefficients m of every layer (what its down projection reads), in one pass over a corpus.
+    """Read text for what editors need: the second moment C = E[m mᵀ] of every layer.
 
-    BOS, pads and special tokens do not count. Sums are float64; see :class:`ffnmem.editing.moments.TriangleSums` for
-    how far float32 products may be off. Memory does not grow with the corpus: 4 to 5 bytes × d_mlp² a layer,
-    twice that while a checkpoint is written. With ``out`` the pass can be killed at any moment: the same call goes on
-    where the last checkpoint was and writes the same bytes.
+    Reads a corpus once and sums the second moments of the coefficients m of every layer (what its down projection
+    reads), for --moment of edit and evaluate. The one of atlas ships with it.
+
+    The pass can be stopped at any moment: the same call goes on where the last checkpoint was and writes the same
+    bytes. How much text is enough: a rank below the number of neurons is too little, twice as many tokens as neurons
+    are enough.
+
+    Note:
+        BOS, pads and special tokens do not count. Sums are float64; see :class:`ffnmem.editing.moments.TriangleSums`
+        for how far float32 products may be off. Memory does not grow with the corpus: 4 to 5 bytes × d_mlp² a layer,
+        twice that while a checkpoint is written.
 
     Args:
         model: from :func:`ffnmem.load`. Hooks on its bridge are not seen; its weights are.
-        corpus: a file, folder, glob, ``"atlas"`` (bundled), ``"hf:name"``, texts, or a packed corpus.
-        out: the file to write. What is needed to go on lies beside it meanwhile, in ``OUT.partial``.
-        layers: which; default: all.
-        tokens: stop after the sequence, in the order of the text, that brings the count to so many; default: all of
-            the text. Ten times d_mlp go most of the way, about d_mlp are worse than fewer.
-        context: the longest sequence in tokens, BOS included; default 128, or what the model reads.
+        texts: a file, folder, glob, ``"atlas"`` (bundled), ``"hf:name"``, texts, or a packed corpus.
+        out: the file to write: FILE.safetensors. What is needed to go on lies beside it meanwhile. In Python, in
+            ``OUT.partial``; None writes nothing.
+        layers: of these layers only.
+        tokens: stop after the sequence, in the order of the text, that brings the count to so many. [default: all of
+            the text] Ten times as many as a layer has neurons go most of the way, about as many are worse than fewer.
+        context: the longest sequence in tokens, BOS included. [default: 128, or what the model reads]
         prepend_bos: put BOS before each sequence; default: the model's own convention.
         batch_tokens: of one forward pass, pads included; changes float rounding only.
-        shard: (i, n): only every n-th unit (of 1,024 sequences) of the corpus from the i-th, to be joined by
-            :meth:`SecondMoment.merge`.
-        text, documents: how to read the corpus, see :func:`ffnmem.corpus.open_corpus`.
+        shard: only the I-th of N parts of the text, from 0. [default: all of it] In Python, (i, n): every n-th unit
+            (of 1,024 sequences) from the i-th, to be joined by :meth:`SecondMoment.merge`.
+        text: the field of a record that is its text, see :func:`ffnmem.corpus.open_corpus`.
+        documents: what is a document of a .txt file: what blank lines separate, a line, or all of it.
         checkpoint_seconds: between checkpoints.
         progress: called as ("moment", done, total) in tokens of text.
 
@@ -83,6 +98,10 @@ def second_moment(
             damaged corpus. OutOfRangeError: a layer that the model has not.
 
     Source: Meng et al. 2022 (2202.05262), section 3.1: 100,000 samples of Wikipedia for GPT-2 XL.
+
+    Example:
+        $ ffnmem moment texts.jsonl --text body --tokens 20000 -o moments.safetensors
+        $ ffnmem moment atlas --layers 0 --tokens 500 -o first.safetensors --json
     """
     settings = TextSettings.checked(model, context, prepend_bos, batch_tokens)
     chosen = tuple(range(model.n_layers) if layers is None else sorted({model.layer(layer) for layer in layers}))
@@ -92,7 +111,7 @@ def second_moment(
     target = None if out is None else check_destination(out)
     finished = None if target is None or not target.exists() else SecondMoment.load(target)
     with workplace(target, PARTIAL) as folder:
-        packed = pack(open_corpus(corpus, text=text, documents=documents), model, folder / CORPUS)
+        packed = pack(open_corpus(texts, text=text, documents=documents), model, folder / CORPUS)
         excerpt = Stretch(settings.sequences(packed), settings, shard, tokens)
         of_shard = "" if shard[1] == 1 else f" in shard {shard[0]} of {shard[1]}"
         if not excerpt.pieces:
@@ -102,6 +121,9 @@ def second_moment(
         if finished is not None and target is not None:
             sums.check_same_as(finished, target)
         else:
+            if target is not None:
+                size = sum(4 * width * (width + 1) for width in sums.widths)  # packed triangles in float64
+                log.info("will write about %s into %s", format_bytes(size), out)
             accumulate(
                 model,
                 excerpt,
@@ -116,6 +138,7 @@ def second_moment(
             if target is None:
                 return moment
             moment.save(target)
+            log.info("wrote %s", out)
     remove_partial(folder)
     return SecondMoment.load(target)
 

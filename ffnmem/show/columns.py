@@ -125,6 +125,9 @@ COLUMNS: Mapping[str, Column] = {
     "opposite": Column("of opposite sign", "count"),
     "peak": Column("largest", "number", note=NEGATIVE),
     "n": Column("facts", "count"),
+    **each("count", "count"),
+    "condition": Column("condition", "number", digits=3),
+    **each("effective_rank", "number", places=1),
     "n_documents": Column("documents", "count"),
     "n_tokens": Column("tokens", "count"),
     **each("first meaning hardly_used", wraps=True),
@@ -198,7 +201,8 @@ NUMBERS = ("number", "count", "percent", "probability", "small")
 def column_of(name: str, values: Iterable[Any]) -> Column:
     """How the values of a column read, by its name or by what it holds."""
     known = COLUMNS.get(name)
-    if known is not None and not (known.kind in NUMBERS and any(isinstance(value, str) for value in values)):
+    other: Any = str if known is not None and known.kind in NUMBERS else int if name == "context" else ()
+    if known is not None and not any(isinstance(value, other) for value in values):
         return known
     some = [value for value in values if value is not None]
     if some and all(isinstance(value, list | tuple) and not any(isinstance(x, int) for x in value) for value in some):

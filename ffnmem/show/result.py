@@ -460,6 +460,6 @@ def first_sentence(cls: Any, name: str) -> str:
     text = member.__doc__ or "" if isinstance(member, property | Callable) or hasattr(member, "func") else ""
     if not text:
         found = re.search(rf"^ +{name}: (.+?)(?:\n {{4,8}}\w+[\w, ]*: |\n\n|\Z)", cls.__doc__ or "", re.M | re.S)
-        text = found[1] if found else ""
+        text = found[1] if found else getattr(getattr(cls, f"shown_{name}", None), "__doc__", "") or ""
     sentence = re.split(r"[.:;](?:\s|$)", " ".join(text.split()), maxsplit=1)[0]
     return re.sub(r":\w+:`~?\.?([^`]*)`|``([^`]*)``|\\(?=\|)", lambda one: one[1] or one[2] or "", sentence)

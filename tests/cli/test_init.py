@@ -17,6 +17,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.cli import main
 from ffnmem.cli.options import ModelChoice
+from ffnmem.models import fetching
 from ffnmem.scanning import Store
 
 from ..describing.known import answer_knowing
@@ -114,7 +115,7 @@ def test_examples_work(
         for i in range(2):
             fm.scan(atlas, "texts.jsonl", f"runs/{i}", shard=(i, 2))
     monkeypatch.setattr(webbrowser, "open", lambda url: True)
-    monkeypatch.setattr(fm.models, "get", lambda name, progress: Path("models", name))  # tests/real gets it
+    monkeypatch.setattr(fetching, "get", lambda name, progress: Path("models", name))  # tests/real gets it
     monkeypatch.setattr(
         "ffnmem.explorer.server.serve", lambda explorer, port, ready: ready(f"http://localhost:{port}/")
     )

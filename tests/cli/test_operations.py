@@ -87,6 +87,7 @@ def loaded(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPathF
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TYPED, "out", str(tmp_path / "out"))
+    monkeypatch.setitem(ANSWERS, "moment", {"out": str(tmp_path / "out")})
 
 
 def test_every_option_has_words() -> None:
@@ -147,7 +148,13 @@ def test_a_command_says_the_same_in_every_form(name: str, tiny: fm.Model, tmp_pa
     verdict = values.get("verdict")
     if verdict:
         assert verdict.split()[0] in shown
-    live = [tiny] if hasattr(result, "model") else [open_store(TYPED["store"])] if hasattr(result, "store") else []
+    live = (
+        [tiny]
+        if isinstance(getattr(result, "model", None), fm.Model)
+        else [open_store(TYPED["store"])]
+        if hasattr(result, "store")
+        else []
+    )
     for again in () if result.no_file else (type(result).load(saved, *live), type(result).load(saved)):
         assert again.to_dict(3) == result.to_dict(3)
         assert repr(again) == repr(result)

@@ -88,8 +88,8 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"{EDIT} --editor ft_l --moment m", "moment ft_l"),
     *((f"{EDIT} --settings {text}", "--settings NAME=VALUE") for text in ("steps", "=3")),
     (f"{EDIT} --settings stepz=3", "stepz steps"),
-    (f"{EDIT} {M}", "comes without ffnmem moment --model {model} --layer 0 -o"),
-    (f"{EDIT} {M} --moment atlas", "of atlas other weights ffnmem moment --model {model} --layer 0 -o"),
+    (f"{EDIT} {M}", "comes without ffnmem moment --model {model} --layers 0 -o"),
+    (f"{EDIT} {M} --moment atlas", "of atlas other weights ffnmem moment --model {model} --layers 0 -o"),
     ("apply e.zip --export {store}", "not empty"),
     ("aply e", "apply"),
     # Evaluations.

@@ -157,7 +157,7 @@ WRITERS: dict[str, tuple[Any, Any, Any]] = {
     "moment --context 16 --tokens 200": (
         lambda *a: fm.editing.second_moment(*a, context=16, tokens=200),
         fm.editing.SecondMoment,
-        "second moment",
+        "Second moment",
     ),
     "lens --context 16 --pages 2": (
         lambda *a: fm.vocabulary.jacobian_lens(*a, context=16, pages=2),

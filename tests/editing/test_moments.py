@@ -31,7 +31,7 @@ from ffnmem.editing.moments import (
     square,
 )
 
-from ..helpers import allclose, printed, refuses
+from ..helpers import allclose, refuses
 from .made import FINGERPRINT, made, rows_of
 
 PARTS = (Part("c", "wiki <b>.txt", ((0, 7), (9, 40))), Part("d", "ü", ((3, 4),)))
@@ -156,8 +156,8 @@ def test_condition_and_frame(tiny: fm.Model) -> None:
     rows = torch.diag(torch.tensor([4.0, 2.0, 1.0, 0.5], dtype=torch.float64))  # C = diag(16, 4, 1, ¼) / 4
     frame = made(rows).to_frame()
     assert frame.to_dict("records") == [
-        {"layer": 0, "count": 4, "trace": pytest.approx(21.25 / 4), "condition": pytest.approx(64), "rank": 4,
-         "effective_rank": pytest.approx(21.25**2 / (256 + 16 + 1 + 0.0625))}
+        {"layer": 0, "neurons": 4, "count": 4, "trace": pytest.approx(21.25 / 4), "condition": pytest.approx(64),
+         "rank": 4, "effective_rank": pytest.approx(21.25**2 / (256 + 16 + 1 + 0.0625))}
     ]  # fmt: skip
     assert frame.attrs["provenance"]["tokens"] == 4
     text = "Paris is the city of France"
@@ -169,17 +169,18 @@ def test_condition_and_frame(tiny: fm.Model) -> None:
 
 
 def test_display() -> None:
+    """What takes a while is shown where it is known; all of it, where all is asked for."""
     moment = made(rows_of(20))
-    assert repr(moment) == "SecondMoment('made': 1 layer of 12 neurons, 20 tokens)"
+    assert repr(moment) == "SecondMoment(model 'made', count 20, context 128, prepend bos)"
     both = made(rows_of(20), rows_of(20))
-    assert [row.split()[-1] for row in printed(both.sheet())[5:7]] == ["–", "–"]  # which nobody asked for
-    known = f"{both.condition(1):.2e}"
-    assert [row.split()[-1] for row in printed(both.sheet())[5:7]] == ["–", known]
-    measured = moment.to_frame()
-    lines = printed(moment.sheet(measured, "a.safetensors"))
-    assert lines[0].endswith("a.safetensors")
-    assert lines[-3].split()[-1] == f"{measured.effective_rank[0]:.1f}"
-    assert f"{moment.condition(0):.2e}" in moment._repr_html_()
+    assert list(both.shown_layers(2)["condition"]) == [None, None]
+    known = both.condition(1)
+    assert both.shown_layers(2)["condition"].tolist()[1] == known
+    assert moment.to_frame()["rank"].tolist() == [12]
+    assert moment.verdict.endswith("are enough: every layer has full rank.")
+    short = made(rows_of(5))
+    short.to_frame()
+    assert "too few: in layer 0" in short.verdict
 
 
 def test_what_cannot_be_solved_is_refused() -> None:
@@ -198,7 +199,7 @@ def test_what_cannot_be_solved_is_refused() -> None:
     ):
         with refuses(InputError, ValueError, *named):
             of.solve(layer, wrong, ridge)
-    with refuses(OutOfRangeError, IndexError, "layer 4", "made", "--layer 4"):
+    with refuses(OutOfRangeError, IndexError, "layer 4", "made", "--layers 4"):
         poor.solve(4, keys)
 
 
