@@ -71,13 +71,15 @@ LARGEST = {"gemma2": 46, "gemma3": 62}
 def gguf_file(source: str | Path) -> Path | None:
     """The GGUF file that a path names, or that its folder holds in place of a Hugging Face model; None where none is.
 
-    Raises ModelNotFoundError for a folder with several.
+    Raises ModelNotFoundError for one that is not there, and for a folder with several.
     """
     if not str(source).strip():
         return None
     path = model_path(source)
-    if path.suffix.lower() == SUFFIX and path.is_file():
-        return path
+    if path.suffix.lower() == SUFFIX and not path.is_dir():
+        if path.is_file():
+            return path
+        raise ModelNotFoundError(f"there is no file {source}")
     if not path.is_dir() or (path / "config.json").exists():
         return None
     found = sorted(file for file in path.iterdir() if file.suffix.lower() == SUFFIX and file.is_file())

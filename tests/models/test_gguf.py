@@ -127,8 +127,9 @@ def test_what_is_no_model(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
     (tmp_path / "other.gguf").write_bytes(data)
     with refuses(ModelNotFoundError, FileNotFoundError, "2 GGUF files", "other.gguf", "toy.gguf"):
         fm.load(tmp_path)
-    with refuses(ModelNotFoundError, FileNotFoundError, "nothing.gguf"):
-        fm.load(tmp_path / "nothing.gguf")
+    for missing in (tmp_path / "nothing.gguf", "nothing.gguf"):
+        with refuses(ModelNotFoundError, FileNotFoundError, f"no file {missing}"):
+            fm.load(missing)
 
 
 def test_a_file_in_parts(tmp_path: Path) -> None:
