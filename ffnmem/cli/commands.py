@@ -35,6 +35,7 @@ class Output:
         csv: Print CSV (UTF-8) on standard output, and nothing else. Cells are as they are: a spreadsheet may take
             those that begin with =, +, - or @ for formulas, so import them there as text.
         html: Also write it as a page, which needs nothing but a browser.
+        site: With --html: a site of the model's neurons (ffnmem site), to which names of neurons lead.
         plot: of those that are drawn.
         save: Also save all of it, to be loaded again: FILE.zip.
         top: How many rows of each table. [default: 20, or fewer where that is much]
@@ -44,6 +45,7 @@ class Output:
     json: bool = False
     csv: bool = False
     html: Annotated[str | None, Parameter(metavar="FILE")] = None
+    site: Annotated[str | None, Parameter(metavar="DIR")] = None
     plot: Annotated[str | None, Parameter(parse=False)] = None
     save: Annotated[str | None, Parameter(metavar="FILE")] = None
     top: Annotated[int | None, Parameter(metavar="N", validator=Number(gte=1))] = None
@@ -90,7 +92,7 @@ class Output:
         if self.html is not None:
             from ..pages.results import page
 
-            note(f"wrote {page(result, self.html, top=rows, full=self.full)}")
+            note(f"wrote {page(result, self.html, top=rows, full=self.full, site=self.site)}")
         if self.plot is not None:
             from ..core.files import user_path
 

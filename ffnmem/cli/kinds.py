@@ -139,7 +139,7 @@ SEVERAL: Mapping[str, tuple[str, Callable[[Sequence[str]], Any]]] = {
     "firings": ("FIRING", lambda typed: [name.strip() for name in ",".join(typed).split(",")]),
     "tokens": ("TOKEN", lambda typed: [read_token(one) for one in typed]),
 }
-PLAIN: Mapping[str, type] = {"text": str, "int": int, "float": float, "bool": bool}
+PLAIN: Mapping[str, type] = {"text": str, "path": str, "lens": str, "int": int, "float": float, "bool": bool}
 
 
 def type_of(kind: Kind) -> Any:

@@ -37,7 +37,7 @@ MAKERS = {
 """By the name of a class: the function that makes one of what is typed."""
 KINDS = {
     "str": "text",
-    "Path": "text",
+    "Path": "path",
     "int": "int",
     "SupportsIndex": "int",
     "float": "float",
@@ -49,7 +49,7 @@ KINDS = {
     "Target": "token",
     "Targets": "token",
     "Tokens": "tokens",
-    "Lens": "text",
+    "Lens": "lens",
     "ConfigSource": "text",
     "FiringNames": "firings",
     "ChangeNames": "changes",
@@ -177,7 +177,11 @@ class Operation:
                 if one.kind.name and not one.is_given:
                     found.setdefault(one.name, one)
                 continue
-            if one.kind.name == "Model" and not one.required:
+            if (
+                one.kind.name == "Model"
+                and not one.required
+                and not any(x.kind.name == "Store" for x in self.parameters)
+            ):
                 continue
             maker, names = self.made[one.name]
             for part in (part for part in maker.typed(given) if part.name in names):

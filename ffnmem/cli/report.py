@@ -1,11 +1,11 @@
-"""``ffnmem report``: the answer to a prompt on one page, or neurons of a store as a page or a table."""
+"""``ffnmem cards``: neurons of a store as a page or a table."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
 import ffnmem as fm
 
@@ -15,17 +15,12 @@ from ..show.records import write
 from .guard import note
 from .neuron import open_with_model
 from .options import (
-    Answer,
     Count,
     Layer,
     LensName,
     Neurons,
-    Page,
-    Prompt,
-    PromptChoice,
     ScannedChoice,
     StoreFolder,
-    Top,
     note_model,
 )
 from .progress import show_progress
@@ -40,47 +35,8 @@ MARKS = {
 """What a report of neurons that we wrote has in it, by its suffix."""
 Open = Annotated[bool, Parameter(name="--open", help="Open the page, or the site, in the browser.")]
 
-report = App(name="report")
 
-
-@report.default
-def report_prompt(
-    prompt: Prompt,
-    /,
-    *,
-    out: Annotated[Page, Parameter(alias="-o")] = "report.html",
-    answer: Answer = Answer(),
-    top: Top = 20,
-    site: str | None = None,
-    lens: LensName = LOGIT,
-    show: Open = False,
-    model: PromptChoice = PromptChoice(),
-) -> None:
-    """Which memories wrote an answer, or what a scan found, as a file.
-
-    Writes a page on which memories made the model answer PROMPT, and prints its path: one HTML file that needs no
-    network, with the prompt's tokens, the model's top predictions, a map of the FFNs by layer and position, the top
-    memories in tokens, and the components that sum to the logit. "report neurons" writes what a scan
-    found.
-
-    Examples
-      ffnmem report "The Eiffel Tower is located in the city of" -o eiffel.html
-      ffnmem report "The capital of Italy is" --target " Rome" --open
-      ffnmem report "The capital of Italy is" --site site -o italy.html
-
-    Args:
-        out: The page to write, in a folder that exists; an older one is replaced.
-        site: A site of the model's neurons (ffnmem site), to which names of neurons lead.
-    """
-    check_replaceable(out, PAGE)  # the default, too
-    loaded = model.load()
-    text = model.prompt_text(loaded, prompt)
-    path = fm.pages.page(fm.report(fm.capture(loaded, text), lens=lens, **vars(answer)), out, top=top, site=site)
-    finish(path, loaded.name, loaded.fingerprint, show)
-
-
-@report.command
-def neurons(
+def cards(
     *,
     store: StoreFolder,
     neurons: Neurons | None = None,
@@ -99,8 +55,8 @@ def neurons(
     Parquet (any number), and prints the file's path.
 
     Examples
-      ffnmem report neurons --store runs/atlas --neurons 0.18,3.17 -o neurons.html
-      ffnmem report neurons --store runs/atlas --top-by kurtosis 5 -o peaked.md
+      ffnmem cards --store runs/atlas --neurons 0.18,3.17 -o neurons.html
+      ffnmem cards --store runs/atlas --top-by kurtosis 5 -o peaked.md
 
     Args:
         layer: This layer's; -1 is the last.

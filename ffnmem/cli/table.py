@@ -4,6 +4,7 @@ from __future__ import annotations
 
 GROUPS = {
     "A prompt": {
+        "report": "ffnmem.prompts.reporting:report",
         "attribute": "ffnmem.prompts.attribution:attribute",
         "paths": "ffnmem.prompts.paths:attribute_paths",
         "decompose": "ffnmem.prompts.attribution:decompose",
@@ -14,7 +15,6 @@ GROUPS = {
         "circuit": "ffnmem.prompts.circuits:circuit",
         "ablate": "ffnmem.interventions.ablating:ablate",
         "intervene": "ffnmem.interventions.predicting:changed_predictions",
-        "report": "ffnmem.prompts.reporting:report",
     },
     "Neurons": {
         "project": "ffnmem.vocabulary.projections:project",
@@ -24,6 +24,7 @@ GROUPS = {
         "readable": "ffnmem.neurons.readable:find_readable",
         "meanings": "ffnmem.neurons.concepts:meanings",
         "polysemanticity": "ffnmem.neurons.survey:polysemanticity",
+        "cards": "report",
         "describe": "polysemanticity",
         "roles": "ffnmem.neurons.role_assignment:roles",
         "weights": "ffnmem.neurons.wiring:virtual_weights",
@@ -44,7 +45,7 @@ GROUPS = {
         "moment": "ffnmem.editing.accumulating:second_moment",
     },
     "Models and files": {
-        "explore": "explore",
+        "explore": "ffnmem.explorer.exploring:explore",
         "get": "ffnmem.models.fetching:get",
         "scan": "ffnmem.scanning.scanning:scan",
         "merge": "ffnmem.scanning.merging:merge",

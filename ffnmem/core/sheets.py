@@ -25,14 +25,15 @@ Style = Literal["", "strong", "marked", "soft", "adds", "takes", "special"]
 @dataclass(frozen=True)
 class Span:
     """A run of text in one style. ``token``: its spaces and what would not show become marks; ``limit``: of a token,
-    its most columns; ``note``: what a pointer on it tells, where there is one; ``link``: where it leads on a page."""
+    its most columns; ``note``: what a pointer on it tells, where there is one; ``leads``: a kind and a value of it, to
+    which it leads on a page with links, as a column's."""
 
     text: str
     style: Style = ""
     token: bool = False
     limit: int = 40
     note: str = ""
-    link: str = ""
+    leads: tuple[str, Any] | None = None
 
 
 Line = tuple[Span, ...]
@@ -297,6 +298,7 @@ class Table:
         sections: rows before which a rule is drawn. strong: rows that stand out; soft: rows that stand back.
         ruled: with names above the columns and a rule below them.
         folded: worth showing only where it can be unfolded on request: nowhere else.
+        tiles: on a page each row is a small box, beside the others.
     """
 
     columns: tuple[Column, ...]
@@ -309,6 +311,7 @@ class Table:
     soft: tuple[int, ...] = ()
     ruled: bool = True
     folded: bool = False
+    tiles: bool = False
 
     @classmethod
     def of(
@@ -382,7 +385,8 @@ class Grid:
         rows, columns: their names, tokens as :func:`token`. values: a number a cell, None or NaN where there is none.
         limit: the magnitude of the strongest shade. unit: of the numbers, for a legend ("logits").
         kind: how they read, as a column's.
-        links: addresses of cells, by (row, column). notes: what a pointer on a cell tells besides.
+        leads: the layer and position to which a cell leads on a page with links, by its row and column.
+        notes: what a pointer on a cell tells besides.
         marked: a column that stands out, such as the answer's position.
         title: above; caption: below.
     """
@@ -393,7 +397,7 @@ class Grid:
     limit: float
     unit: str = ""
     kind: Kind = "number"
-    links: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    leads: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     notes: Mapping[tuple[int, int], str] = field(default_factory=dict)
     marked: int | None = None
     title: str = ""

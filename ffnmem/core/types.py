@@ -59,6 +59,7 @@ def at_least(number: int) -> Range:
 Count = Annotated[int, at_least(1)]
 Whole = Annotated[int, at_least(0)]
 Seed = Annotated[int, Range(0, SEEDS - 1)]
+Port = Annotated[int, Range(0, 65535)]
 Positive = Annotated[float, Range(above=0)]
 Share = Annotated[float, Range(above=0, most=1)]
 NonNegative = Annotated[float, Range(least=0)]
@@ -177,6 +178,7 @@ TEXT_ROLES = ("dead", "position", "token-detector")
 """Those that need a store."""
 AblationOrder = Literal["direct", "paths", "integrated-gradients"]
 CausalRule = Literal["gradient", "ig"]
+FiringScore = Literal["paths", "causal"]
 CircuitForm = Literal["circuit-tracer"]
 
 # -- checks ------------------------------------------------------------------------------------------------------------

@@ -1,1 +1,5 @@
 """The local web page on which memories are explored. Needs ``pip install "ffnmem[explorer]"``."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from ..core.progress import PHASES, Phase, Progress
+from ..core.progress import Phase, Progress
 
 WAITING = 8  # pieces of work that may wait
 PATIENCE = 60.0  # seconds after which nobody waits any more
@@ -33,7 +33,8 @@ class Job:
     def __init__(self) -> None:
         self.id = secrets.token_urlsafe(12)
         self.future: Future[Any] = Future()
-        self.phase, self.done, self.total = "", 0, 0
+        self.phase: Phase | None = None
+        self.done, self.total = 0, 0
         self.asked = time.monotonic()
 
     @property
@@ -45,7 +46,7 @@ class Job:
         """How far it is; raises Abandoned, which ends the work, where nobody waits."""
         if self.abandoned:
             raise Abandoned
-        self.phase, self.done, self.total = PHASES[phase][0], done, total
+        self.phase, self.done, self.total = phase, done, total
 
     def run(self, work: Callable[[Progress], Any]) -> Any:
         """Do the work."""

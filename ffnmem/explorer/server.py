@@ -1,19 +1,23 @@
-"""The explorer's web server: loopback only, read only, one page a view, and every view an address.
+"""The explorer's web server: loopback only, read only, one page a view, and every result an address.
 
-Starlette answers, uvicorn listens. A view runs as a job of one worker thread; a request waits for it a moment, and then
-gets a page that says what it waits for. Nothing is ever written by a request.
+Starlette answers, uvicorn listens. An operation runs as a job of one worker thread; a request waits for it a moment,
+and then gets a page that says what it waits for. Nothing is ever written by a request.
 """
 
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import logging
+import re
 import socket
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+import tempfile
+from collections.abc import Callable
+from functools import cache, partial
 from http import HTTPStatus
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote
 
@@ -24,30 +28,24 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from .._version import __version__
-from ..core.errors import FfnmemError, FfnmemWarning, InputError, OutOfRangeError, bounded, check_choice
-from ..core.progress import Progress
+from ..core.errors import FfnmemError, InputError, OutOfRangeError, check_choice
+from ..core.pictures import picture
+from ..core.progress import PHASES, Progress
+from ..pages.rendering import PACKAGE as PAGES
 from ..pages.rendering import TABLES, content_hash, script_of
-from ..show.notebook import HERE
-from .circuit_view import circuit_page
-from .contrast_view import contrast_page
-from .fact_view import fact_page
-from .find_view import find_page
-from .home import home_page
+from ..pages.results import result_html
+from ..show import notebook
+from ..show.records import csv_text
 from .jobs import Job, Jobs, UnavailableError
-from .memory_view import memory_page
-from .prompt_view import prompt_page
-from .queries import Query
-from .rendering import FORMATS, Download, asset, download, fragment, render, saved_page, styles
-from .views import Explorer, Page, View
+from .views import JOINED, Explorer, Question, Shown, Typed, View, choices_of, several
 
-PAGES = (prompt_page, contrast_page, memory_page, find_page, circuit_page, fact_page)
-"""In the order of the navigation."""
+PACKAGE = "ffnmem.explorer"
 LONGEST = 8192  # bytes of an address
-PROMPTLY = 1.0  # seconds that a request waits for its view before it gets a page that waits
+PROMPTLY = 1.0  # seconds that a request waits for its result before it gets a page that waits
 FILE = 30.0  # for a file, before it is told to ask again
 AGAIN = 5  # seconds after which whoever is put off may ask again
 BROKEN = "Something went wrong that should not; the terminal that runs the explorer says what."
@@ -62,14 +60,24 @@ HEADERS = {
     "X-Frame-Options": "DENY",
     "Cache-Control": "no-store",
 }
-
-Typed = Mapping[str, Sequence[str]]
-"""The parameters of an address as typed, without those that are empty."""
+render = partial(notebook.render, package=(PACKAGE, PAGES))
 
 
-def html_page(status: int = 200, **values: Any) -> Response:
+@cache
+def asset(name: str) -> str:
+    """A script or style of the explorer."""
+    return files(PACKAGE).joinpath("templates", name).read_text("utf-8")
+
+
+@cache
+def styles() -> str:
+    """What every page is styled by: what pages of results are, then its own."""
+    return render("page_styles.css") + asset("explorer.css")
+
+
+def html_page(template: str = "base.html", status: int = 200, **values: Any) -> Response:
     """A whole page with the headers that hold it to its own styles and scripts."""
-    own, sheet = [script_of(TABLES, HERE), asset("explorer.js")], styles()
+    own, sheet = [script_of(TABLES, notebook.HERE), asset("explorer.js")], styles()
     policy = "; ".join(
         (
             "default-src 'none'",
@@ -83,21 +91,15 @@ def html_page(status: int = 200, **values: Any) -> Response:
             "frame-ancestors 'none'",
         )
     )
-    nothing: dict[str, Any] = dict.fromkeys(("here", "form", "view", "error", "again", "waiting", "model", "store"))
-    html = render(
-        "base.html",
-        styles=[Markup(sheet)],
-        scripts=[Markup(script) for script in own],
-        version=__version__,
-        pages=PAGES,
-        **(nothing | {"saved": {}} | values),
-    )
+    nothing: dict[str, Any] = dict.fromkeys(("explorer", "here", "shown", "error", "again", "waiting"))
+    known = {"style": Markup(sheet), "scripts": [Markup(script) for script in own], "version": __version__}
+    html = render(template, **(nothing | known | values))
     return HTMLResponse(html, status, {**HEADERS, "Content-Security-Policy": policy})
 
 
 def problem(message: str, status: int, **values: Any) -> Response:
     """A page that says what is wrong in one line."""
-    response = html_page(status, error=message, **({"title": HTTPStatus(status).phrase} | values))
+    response = html_page(status=status, error=message, **({"title": HTTPStatus(status).phrase} | values))
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         response.headers["Retry-After"] = str(AGAIN)
     return response
@@ -114,12 +116,8 @@ class Site:
         self.explorer, self.jobs = explorer, jobs
 
     def routes(self) -> list[Route]:
-        return [
-            Route("/waiting/{job}", self.waiting),
-            Route("/alive", self.alive),
-            Route("/memory/{neuron}", partial(self.answer, memory_page)),
-            *(Route(page.path, partial(self.answer, page)) for page in (home_page, *PAGES)),
-        ]
+        views = [Route(f"/{name}", partial(self.answer, view)) for name, view in self.explorer.views.items()]
+        return [Route("/", self.home), Route("/waiting/{job}", self.waiting), Route("/alive", self.alive), *views]
 
     async def alive(self, _request: Request) -> Response:
         return Response(status_code=204, headers=HEADERS)
@@ -132,36 +130,52 @@ class Site:
         return JSONResponse({"done": False, **self.state(job)}, headers=HEADERS)
 
     def state(self, job: Job) -> dict[str, Any]:
-        return {"before": self.jobs.before(job), "phase": job.phase, "part": job.done, "total": job.total}
+        """How far a piece of work is, in words and as a part of all of it."""
+        before = self.jobs.before(job)
+        if before:
+            return {"part": 0, "total": 0, "words": f"{before} other page{'s' * (before > 1)} first"}
+        words, unit = PHASES[job.phase] if job.phase else ("working", "")
+        if job.done and unit.startswith("percent "):
+            words += f": {job.done}% {unit.removeprefix('percent ')}"
+        elif job.done:
+            words += f": {job.done:,} of {job.total:,} {unit}"
+        return {"part": job.done, "total": job.total if job.done else 0, "words": words}
 
-    async def answer(self, page: Page, request: Request) -> Response:
+    async def home(self, request: Request) -> Response:
+        """What is loaded, and where to begin."""
+        if is_strange(request):
+            return refuse_stranger(request)
+        title = "The memories of " + self.explorer.model.name
+        return html_page("home.html", title=title, explorer=self.explorer)
+
+    async def answer(self, view: View, request: Request) -> Response:
         """A view's page, or the page that waits for it; its file, or that it is to be asked for again."""
         typed: Typed = {}
         if len(request.url.path) + len(request.url.query) > LONGEST:
             return problem(f"The address is too long: at most {LONGEST:,} characters are read.", 414)
-        if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        if is_strange(request):
             return refuse_stranger(request)
         try:
             typed, form = read_address(request)
-            query = page.query.read(typed)
-            if not form and (better := query.moved()):
-                return RedirectResponse(better, 303, HEADERS)
-            return await self.made(page, query, typed, form, quote(request.url.path))
+            if not typed:
+                return html_page(**self.frame(view, view.example))
+            question = self.explorer.read(view, typed)
+            return await self.made(question, typed, form)
         except FfnmemError as error:
             wrong = isinstance(error, InputError | OutOfRangeError)
             message, status = str(error), 422 if wrong else 500
         except UnavailableError as error:
             message, status = str(error), 503
         except Exception:  # whatever it is, the reader gets a page, and the terminal the traceback
-            log.exception("%s failed", page.path)
+            log.exception("%s failed", view.name)
             message, status = BROKEN, 500
-        return problem(message, status, title=page.name, **self.frame(page, typed))
+        return problem(message, status, **self.frame(view, typed))
 
-    async def made(self, page: Page, query: Query, typed: Typed, form: str, path: str) -> Response:
-        """The view from the cache, or what its job gives."""
-        result: Any = None if form else self.explorer.results.get((page.path, query))
+    async def made(self, question: Question, typed: Typed, form: str) -> Response:
+        """The result from the cache, or what its job gives."""
+        result: Any = None if form else self.explorer.results.get(question.key)
         if result is None:
-            job = self.jobs.submit((page.path, query, form), partial(self.work, page, query, form))
+            job = self.jobs.submit((question.key, form), partial(self.work, question, form))
             outcome = asyncio.wrap_future(job.future)
             outcome.add_done_callback(asyncio.Future.exception)  # looked at, else asyncio complains of a failure
             await asyncio.wait([outcome], timeout=FILE if form else PROMPTLY)
@@ -170,61 +184,79 @@ class Site:
                     raise UnavailableError(
                         f"the {form} of this page is still being made: ask for it again in a few seconds"
                     )
-                waiting = {"id": job.id, "what": page.waits, **self.state(job)}
-                return html_page(202, title=page.name, waiting=waiting, **self.frame(page, typed))
+                return html_page(
+                    status=202, waiting={"id": job.id, **self.state(job)}, **self.frame(question.view, typed)
+                )
             self.jobs.forget(job)
             result = job.future.result()
         if isinstance(result, FfnmemError):
             raise result
-        if isinstance(result, Download):
-            return attached(result)
-        saved = {name: query.address(("format", name)) for name in FORMATS if name in files_of(result)}
-        return html_page(
-            title=result.title,
-            view=result,
-            saved=saved,
-            **self.frame(page, typed),
-        )
+        if form:
+            return attached(f"{question.view.name}.{form}", FORMATS[form][0], result)
+        return html_page(shown=result, saved=saved_as(result), **self.frame(question.view, typed))
 
-    def work(self, page: Page, query: Query, form: str, progress: Progress) -> Any:
-        """What a job does: the view, which is kept, or with a format its file. A mistake is kept as well, so that a
+    def work(self, question: Question, form: str, progress: Progress) -> Any:
+        """What a job does: the result, which is kept, or with a format its file. A mistake is kept as well, so that a
         page that waited for it says so when it loads itself again."""
-        key = page.path, query
-        result = self.explorer.results.get(key)
-        if result is None:
-            result = with_warnings(partial(page.make, self.explorer, query, progress))
-            self.explorer.results.put(key, result)
-        if not form or isinstance(result, FfnmemError):
-            return result
-        files = files_of(result)
-        if form not in files:
-            raise InputError(f"there is no {form} of this page: it has {', '.join(files) or 'none'}")
-        return download(form, result.name, files[form])
+        shown = self.explorer.results.get(question.key)
+        if shown is None:
+            shown = self.explorer.results.put(question.key, self.explorer.show(question, progress))
+        if not form or isinstance(shown, FfnmemError):
+            return shown
+        if form not in saved_as(shown):
+            raise InputError(f"there is no {form} of this page: it has {', '.join(saved_as(shown))}")
+        return FORMATS[form][1](shown, question)
 
-    def frame(self, page: Page, typed: Typed) -> dict[str, Any]:
-        """What stands around a view: its form, filled in as typed, and what is loaded."""
+    def frame(self, view: View, typed: Typed) -> dict[str, Any]:
+        """What stands around a result: its form, filled in as typed, and where else to go."""
         explorer = self.explorer
-        form = fragment("form.html", page=page, typed=typed, fields=page.query.model_fields,
-                        choices=page.choices(explorer), links=page.links(explorer, typed))  # fmt: skip
-        return {"here": page, "form": form, "model": explorer.model, "store": explorer.store}
+        return {
+            "title": re.sub(r"(?<!\.)\.$", "", view.operation.short),
+            "explorer": explorer,
+            "here": view,
+            "typed": typed,
+            "choices": choices_of,
+            "several": several,
+            "joined": JOINED,
+            "links": explorer.links(view, typed),
+            "others": list(explorer.others(view, typed)),
+            "beside": explorer.beside(view, typed),
+            "address": view.address,
+        }
 
 
-def with_warnings(make: Callable[[], View]) -> View | FfnmemError:
-    """A view with what was warned of on the way, or the user's mistake."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", FfnmemWarning)
-        try:
-            view = make()
-        except (InputError, OutOfRangeError) as error:
-            return error.with_traceback(None)
-    messages = [bounded(str(one.message)) for one in caught if issubclass(one.category, FfnmemWarning)]
-    return replace(view, notes=tuple(dict.fromkeys((*view.notes, *messages))))
+def saved_as(shown: Shown) -> list[str]:
+    """The formats in which a result can be saved."""
+    return [name for name in FORMATS if (name != "png" or shown.drawn) and (name != "zip" or not shown.result.no_file)]
 
 
-def files_of(view: View) -> dict[str, Callable[[], Any]]:
-    """What can be saved of a view, by format; every view with numbers as the page that it shows."""
-    page = partial(saved_page, view.title, view.body, view.provenance)
-    return ({"html": page} if view.provenance else {}) | dict(view.files)
+def figure_png(shown: Shown, question: Question) -> bytes:
+    """A result's figure."""
+    import matplotlib
+
+    matplotlib.use("agg")  # a window could not be drawn from the worker's thread
+    import matplotlib.pyplot as plt
+
+    figure, buffer = picture("figure")(shown.result), io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150, bbox_inches="tight")
+    plt.close(figure)
+    return buffer.getvalue()
+
+
+def saved_result(shown: Shown, _question: Question) -> bytes:
+    """A result as the file that its ``save`` writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        return Path(shown.result.save(Path(folder) / "result.zip")).read_bytes()
+
+
+FORMATS: dict[str, tuple[str, Callable[[Shown, Question], bytes]]] = {
+    "csv": ("text/csv; charset=utf-8", lambda one, _: csv_text(one.result.to_frame(None, derived=False)).encode()),
+    "png": ("image/png", figure_png),
+    "html": ("text/html; charset=utf-8", lambda one, asked: result_html(one.result, asked.top, asked.full).encode()),
+    "json": ("application/json", lambda one, _: json.dumps(one.result.to_dict(), ensure_ascii=False).encode()),
+    "zip": ("application/zip", saved_result),
+}
+"""By the name in the address: a file's media type, and how it is made, on the worker. Cells are data as they are."""
 
 
 def read_address(request: Request) -> tuple[Typed, str]:
@@ -235,7 +267,12 @@ def read_address(request: Request) -> tuple[Typed, str]:
         raise InputError("the address holds what is no text, or too many parameters") from None
     typed = {name: kept for name, values in typed.items() if (kept := [value for value in values if value.strip()])}
     form = check_choice("format", typed.pop("format")[-1], FORMATS) if "format" in typed else ""
-    return typed | {name: [str(value)] for name, value in request.path_params.items()}, form
+    return typed, form
+
+
+def is_strange(request: Request) -> bool:
+    """Whether another site's page asks, or leads here."""
+    return request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
 
 
 def refuse_stranger(request: Request) -> Response:
@@ -248,12 +285,11 @@ def refuse_stranger(request: Request) -> Response:
     return problem("A page of another site led here. Nothing has been computed yet.", 403, again=here)
 
 
-def attached(file: Download) -> Response:
+def attached(name: str, media: str, content: bytes) -> Response:
     """A file to save."""
-    disposition = f"attachment; filename*=UTF-8''{quote(file.name, safe='')}"
+    disposition = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
     policy = {"Content-Security-Policy": "sandbox; default-src 'none'"}
-    headers = {**HEADERS, **policy, "Content-Disposition": disposition}
-    return Response(file.content, media_type=file.media, headers=headers)
+    return Response(content, media_type=media, headers={**HEADERS, **policy, "Content-Disposition": disposition})
 
 
 async def no_page(_request: Request, error: Exception) -> Response:

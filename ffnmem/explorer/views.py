@@ -1,99 +1,189 @@
-"""What a view is: a query in, a page's content and its files out; and what all views share.
-
-A view runs on the explorer's one worker thread, so the model is its alone while it runs: it may intervene or edit
-inside a block, as long as the block ends with it. What it is asked stands in the address alone, so one user's
-intervention never reaches another's. Whatever the user got wrong it raises as InputError, which the page shows below
-the form. Everything in ``body`` is escaped by the templates.
-"""
+"""Views: operations of the command line as pages. Each has a form of what is typed for it, and shows its result."""
 
 from __future__ import annotations
 
+import re
+import shlex
 import threading
+import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar, get_args, get_origin
+from urllib.parse import quote, urlencode
 
+from cyclopts import App, CycloptsError
 from markupsafe import Markup
 
-from ..core.errors import InputError
+from ..cli.commands import drawn, parser
+from ..cli.guard import explain
+from ..cli.makers import read_capture
+from ..cli.operations import NEURONS, Operation, Parameter, operation
+from ..cli.table import GROUPS, OPERATIONS
+from ..core import types
+from ..core.errors import FfnmemError, FfnmemWarning, InputError, OutOfRangeError, bounded, check_choice
+from ..core.neuron_names import read_neuron
+from ..core.pictures import picture
 from ..core.progress import Progress
-from ..editing.moments import SecondMoment
+from ..core.provenance import experts_in
+from ..core.sheets import Sheet
 from ..facts.fact import Fact
 from ..models.model import Model
-from ..prompts.captures import Capture, capture
+from ..pages.rendering import Section, picture_source, split_sheet, without_origin, without_verdict
 from ..scanning.store import Store
-from .queries import Query
+from ..show.notebook import Links
+from ..show.result import Result
 
+OF_WORDS = ("", "Capture", "NeuronChanges", "Fact")
+"""Classes whose makers need words alone, and what needs no maker. Others name files, and nothing that is typed on a
+page opens or writes one: an operation that needs one is no view."""
+NO_VIEWS = frozenset({"health", "anatomy"})
+"""Operations of words alone that are none either: one takes minutes, one reads another model's files."""
 TOKENS = 160  # of a prompt: a map of more is not looked at
-
-Kept = TypeVar("Kept")
+LISTED, MOST = 20, 1000  # rows of each table
+BEGINNINGS = 24  # facts on the first page
+Typed = Mapping[str, Sequence[str]]
+"""The parameters of an address as typed, without those that are empty."""
+JOINED = ("neurons", "neuron", "firings", "changes")
+"""Kinds of which several are typed in one field, with commas between them."""
 
 
 @dataclass(frozen=True)
 class View:
-    """A page's content.
+    """An operation on a page. ``fields``: what is typed for it; ``example``: what its first example types."""
 
-    Attributes:
-        title: of the page, plain text.
-        body: below the form; begins with one sentence, the conclusion.
-        name: of its files. provenance: of its numbers.
-        files: by format, what is made when the file is asked for, on the worker: a table ("csv"), plain values
-            ("json"), a figure ("png"), a page ("html"; else what is shown), bytes ("zip").
-        notes: what was warned of; the explorer adds to them.
-    """
+    name: str
+    operation: Operation
+    fields: tuple[Parameter, ...]
+    example: Typed
 
-    title: str
-    body: Markup
-    name: str = ""
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    files: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    @property
+    def required(self) -> list[Parameter]:
+        return [one for one in self.fields if one.required]
+
+    @property
+    def first(self) -> list[Parameter]:
+        """The fields that stand before its settings."""
+        return [one for one in self.fields if one.by_place or one.kind.name == "token"]
+
+    def address(self, typed: Typed) -> str:
+        """Where its page for what is typed stands; other views' fields are left out."""
+        names = [one.typed_as for one in self.fields] + ["top", "full"]
+        pairs = [(name, value) for name in names for value in typed.get(name, ())]
+        return f"/{self.name}" + (f"?{urlencode(pairs, quote_via=quote)}" if pairs else "")
+
+    def field_of(self, *kinds: str) -> str:
+        """The first field of some kinds."""
+        return next((one.typed_as for one in self.fields if one.kind.name in kinds), "")
 
 
 @dataclass(frozen=True)
-class Page:
-    """A view's place on the site.
+class Question:
+    """What an address asks: the words of a command line, and what they mean. Equal ones have equal words."""
 
-    Attributes:
-        name: in the navigation. query: the parameters of its address.
-        make: the view, from the explorer, a query and a progress.
-        waits: what it may wait for, in words: "the circuit".
-        buttons: of its form: what is on them, and a parameter's name and value that each sends.
-        choices: by field, the values that depend on the explorer, in words; of a field without any nothing is shown.
-        links: what stands beside the buttons, by the explorer and the query's values as typed; never fails.
-    """
-
-    name: str
-    query: type[Query]
-    make: Callable[[Explorer, Any, Progress], View]
-    waits: str
-    buttons: Sequence[tuple[str, str, str]]
-    choices: Callable[[Explorer], Mapping[str, Mapping[str, str]]]
-    links: Callable[[Explorer, Mapping[str, Sequence[str]]], Markup]
+    view: View
+    words: tuple[str, ...]
+    values: Mapping[str, Any]
+    top: int
+    full: bool
 
     @property
-    def path(self) -> str:
-        return self.query.path
+    def key(self) -> Hashable:
+        return self.view.name, self.words
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A result as a page shows it. ``sections``: those of each column; ``notes``: what was warned of."""
+
+    result: Result
+    verdict: Any
+    sections: tuple[list[Section], list[Section]]
+    picture: str
+    notes: tuple[str, ...]
 
     @property
-    def folded(self) -> list[str]:
-        """The fields among its form's settings."""
-        looks = {name: field.json_schema_extra for name, field in self.query.model_fields.items()}
-        return [name for name, look in looks.items() if isinstance(look, dict) and look["folded"]]
+    def provenance(self) -> Mapping[str, Any]:
+        origin = getattr(self.result, "provenance", {})
+        return origin if isinstance(origin, Mapping) else origin.to_dict()
+
+    @property
+    def drawn(self) -> bool:
+        return type(self.result).__name__ in drawn()
 
 
-def view(
-    name: str,
-    query: type[Query],
-    waits: str = "the model",
-    *,
-    buttons: Sequence[tuple[str, str, str]] = (),
-    choices: Callable[[Explorer], Mapping[str, Mapping[str, str]]] = lambda _explorer: {},
-    links: Callable[[Explorer, Mapping[str, Sequence[str]]], Markup] = lambda _explorer, _typed: Markup(""),
-) -> Callable[[Callable[[Explorer, Any, Progress], View]], Page]:
-    """Make the page of a view function, whose query and whose result say all else."""
-    return lambda make: Page(name, query, make, waits, buttons, choices, links)
+def read_views(given: Mapping[str, Any], left_out: Collection[str] = ()) -> dict[str, View]:
+    """The operations that are views: what they give declares what of it is shown, and words are all that they need
+    besides what is loaded. ``left_out``: fields that this model has not."""
+    found = {}
+    for name, path in OPERATIONS.items():
+        one = operation(path)
+        fields = tuple(part for part in sorted(one.typed(given), key=lambda part: not part.by_place))
+        words = tuple(
+            part
+            for part in fields
+            if part.of in OF_WORDS
+            and not part.kind.name.endswith(("path", "_file", "_folder"))
+            and part.name not in left_out
+        )
+        if name not in NO_VIEWS and all(part in words for part in fields if part.required) and gives_tables(one):
+            found[name] = View(name, one, words, read_example(one, words))
+    return found
+
+
+def gives_tables(one: Operation) -> bool:
+    """Whether its result declares what of it is shown."""
+    function = one.load()
+    names = {part.rpartition(".")[2] for part in one.returns.split(" | ")}
+    return function is not None and any(kind.tables for kind in results(Result) if kind.__name__ in names)
+
+
+def results(kind: type[Result]) -> Iterator[type[Result]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from results(one)
+
+
+def read_example(one: Operation, fields: Sequence[Parameter]) -> Typed:
+    """What its first example types into its fields."""
+    lines = "\n".join(one.examples).partition("$ ")[2].partition("\n$")[0].replace("\\\n", " ")
+    words, found = shlex.split(lines.partition("|")[0])[2:], dict[str, list[str]]()
+    places = [part for part in fields if part.by_place]
+    names = {f"--{part.name.replace('_', '-')}": part for part in fields if not part.by_place}
+    while words:
+        word = words.pop(0)
+        if word in names:
+            switch = names[word].kind.name == "bool"
+            found.setdefault(names[word].name, []).append("1" if switch else words.pop(0))
+        elif not word.startswith("--") and places:
+            part = places[0] if len(places) == 1 or several(places[0]) else places.pop(0)
+            found.setdefault(part.typed_as, []).append(word)
+        elif words and word.startswith("--"):
+            words.pop(0)
+    return found
+
+
+def several(one: Parameter) -> bool:
+    """Whether several may be typed, each by itself."""
+    return (one.kind.many or one.kind.name == "tokens") and one.kind.name not in JOINED
+
+
+def choices_of(one: Parameter) -> tuple[str, ...]:
+    """The values that it may have, where they are few."""
+    if one.kind.name == "bool":
+        return () if one.default in ("", "False") else ("yes", "no")
+    alias = getattr(types, "LensName" if one.kind.name == "lens" else one.kind.name, None)
+    return tuple(map(str, one.kind.choices or (get_args(alias) if get_origin(alias) is Literal else ())))
+
+
+TICK = Markup(
+    '<input type="checkbox" name="changes" value="{0[0]}.{0[1]}=0" form="change" '
+    'aria-label="switch {0[0]}.{0[1]} off"> '
+)
+"""Of a neuron: what chooses it to be switched off."""
+
+Kept = TypeVar("Kept")
 
 
 class Cache:
@@ -111,66 +201,187 @@ class Cache:
                 self.kept.move_to_end(key)
             return self.kept.get(key)
 
-    def put(self, key: Hashable, value: Any) -> None:
+    def put(self, key: Hashable, value: Kept) -> Kept:
         with self.lock:
             self.kept[key] = value
             self.kept.move_to_end(key)
             while len(self.kept) > self.most:
                 self.kept.popitem(last=False)
+        return value
 
 
 class Explorer:
-    """What the views look at: one model, a store of its neurons if there is one, and facts.
+    """What the views look at: one model, a store of its neurons if there is one, and facts to begin with.
+
+    An operation runs on the one worker thread, so the model is its alone while it runs; what it changes in it is back
+    as it was when it ends.
 
     Args:
-        model: from :func:`ffnmem.load`; never changed but inside a request.
-        store: of a scan of that model.
-        facts: to choose from.
-        source: where the facts are from.
+        model: from :func:`ffnmem.load`. store: of a scan of that model. facts: to choose from. source: where from.
         moment: the second moment to edit with; None for the one that ships with the model, if there is one.
 
     Raises: InputError: a store of another model.
     """
 
     def __init__(
-        self,
-        model: Model,
-        store: Store | None = None,
-        facts: Sequence[Fact] = (),
-        source: str = "",
-        moment: SecondMoment | None = None,
+        self, model: Model, store: Store | None = None, facts: Sequence[Fact] = (), source: str = "", moment: Any = None
     ) -> None:
         if store is not None:
             store.check_model(model)
         self.model, self.store, self.facts, self.source = model, store, tuple(facts), source
-        self.moment = moment
         self.fingerprint = model.fingerprint  # hashed here, not while somebody waits
-        self.results = Cache(24)  # views, by page and query
-        self.made = Cache(12)  # what views share: captures, scores, tables
+        self.moment = moment
+        self.given: dict[str, Any] = {"Model": model} | ({} if store is None else {"Store": store})
+        self.views = read_views(self.given, () if getattr(model.tokenizer, "chat_template", None) else ("chat",))
+        self.groups = {
+            title: found
+            for title, names in GROUPS.items()
+            if (found := [self.views[name] for name in names if name in self.views])
+        }
+        self.results, self.captures = Cache(24), Cache(8)
 
     @property
     def example(self) -> str:
         """A text to begin with."""
         return self.facts[0].text if self.facts else "The Eiffel Tower is located in the city of"
 
-    def cached(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """What was made for a key, or is made now. The key names what it is and all that determines it; inside an
-        intervention or an edit nothing is kept."""
-        if self.model.interventions or len(self.model.edits):
-            return make()
-        kept = self.made.get(key)
-        if kept is None:
-            kept = make()
-            self.made.put(key, kept)
-        return kept
+    @property
+    def beginnings(self) -> list[Fact]:
+        """A fact of each relation."""
+        return list({fact.relation or fact.subject: fact for fact in reversed(self.facts)}.values())[::-1][:BEGINNINGS]
 
-    def capture(self, prompt: str, chat: bool = False) -> Capture:
-        """The model on a prompt, as it is, or as a user's message by the model's chat template.
+    @property
+    def card(self) -> str:
+        """The view to which neurons lead."""
+        return "neuron" if "neuron" in self.views else "project"
 
-        Raises: InputError: a long one, of which the few that are kept are large; a model without a chat template.
-        """
-        text = self.model.chat_text([{"role": "user", "content": prompt}]) if chat else prompt
-        length = len(self.model.tokenize(text))
-        if length > TOKENS:
-            raise InputError(f"the text has {length} tokens, and at most {TOKENS} are shown here: take a part of it")
-        return self.cached(("capture", prompt, chat), lambda: capture(self.model, text))
+    # -- what is asked -----------------------------------------------------------------------------------------------
+
+    def read(self, view: View, typed: Typed) -> Question:
+        """What an address asks of a view, by the command line's own parser; raises InputError."""
+        for one in view.required:
+            if not typed.get(one.typed_as):
+                raise InputError(f"{one.typed_as.replace('_', ' ')} is missing: {one.help}")
+        unknown = typed.keys() - {one.typed_as for one in view.fields} - {"top", "full", "go"}
+        if unknown:
+            raise InputError(f"there is no {sorted(unknown)[0]} here")
+        options, placed = [], []
+        for one in view.fields:
+            values = [value.replace("\r\n", "\n") for value in typed.get(one.typed_as, ())]
+            if one.kind.name == "text":
+                self.check_length(values)
+            elif choices_of(one):
+                for value in values:
+                    check_choice(one.typed_as, value, choices_of(one))
+            if one.by_place:
+                placed += values if several(one) or one.kind.name in JOINED else values[-1:]
+            elif one.kind.name == "bool":
+                options += [f"--{'no-' * (value == 'no')}{one.name.replace('_', '-')}" for value in values[-1:]]
+            else:
+                kept = values if one.kind.many or one.kind.name in (*JOINED, "tokens") else values[-1:]
+                options += [f"--{one.name.replace('_', '-')}={value}" for value in kept]
+        options += [f"--top={value}" for value in typed.get("top", ())[-1:]] + ["--full"] * ("full" in typed)
+        app = App(result_action="return_value", exit_on_error=False, print_error=False, help_flags=(), version_flags=())
+        app.default(parser(view.operation.path, tuple(self.given)))
+        words = (*options, "--", *placed)
+        try:
+            _, values_read, output = app(words)
+        except CycloptsError as error:
+            raise InputError(explain(error).partition(" See '")[0]) from None
+        if (output.top or 0) > MOST:
+            raise InputError(f"top must be at most {MOST}, not {output.top}")
+        return Question(view, words, values_read, output.top or LISTED, output.full)
+
+    def check_length(self, texts: Sequence[str]) -> None:
+        """Raise InputError for a long text, of which the few results that are kept are large."""
+        for text in texts:
+            length = len(self.model.tokenize(text))
+            if length > TOKENS:
+                raise InputError(
+                    f"the text has {length} tokens, and at most {TOKENS} are shown here: take a part of it"
+                )
+
+    # -- what is shown -----------------------------------------------------------------------------------------------
+
+    def show(self, question: Question, progress: Progress) -> Shown | FfnmemError:
+        """What a question's page shows, or the user's mistake; on the worker thread."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", FfnmemWarning)
+            try:
+                result = self.call(question, progress)
+                sheet = result.sheet(question.top, question.full)
+            except (InputError, OutOfRangeError) as error:
+                return error.with_traceback(None)
+            drawing = picture_source(picture("figure")(result, top=question.top)) if result.pictured else ""
+        messages = [bounded(str(one.message)) for one in caught if issubclass(one.category, FfnmemWarning)]
+        bare = without_origin(sheet).naming_experts(experts_in(getattr(result, "provenance", None)))
+        rest = without_verdict(bare)
+        verdict = bare.blocks[0] if rest.blocks != bare.blocks else None
+        beside = {name.replace("_", " ").capitalize() for name in result.beside.split()}
+        columns: tuple[list[Section], list[Section]] = ([], [])
+        for one in split_sheet(replace(rest, title="") if isinstance(rest, Sheet) else rest):
+            columns[one.title in beside].append(replace(one, anchor=re.sub(r"\W+", "-", one.title.lower())))
+        return Shown(result, verdict, columns, drawing, tuple(dict.fromkeys(messages)))
+
+    def call(self, question: Question, progress: Progress) -> Result:
+        """The result of an operation; runs of prompts are kept, since one is looked at again and again."""
+        one, values = question.view.operation, question.values
+        given = self.given | {"progress": progress, "k": question.top}
+        if self.moment is not None:
+            values = {**values, "moment": self.moment}
+        if [part.kind.name for part in one.parameters].count("Capture") == 1 and isinstance(values.get("prompt"), str):
+            asked = values["prompt"], bool(values.get("chat"))
+            captured = self.captures.get(asked) or read_capture(asked[0], self.model, asked[1])
+            given["Capture"] = self.captures.put(asked, captured)
+        found: Result = one.call(values, given)
+        return found
+
+    # -- where it leads ----------------------------------------------------------------------------------------------
+
+    def links(self, view: View, typed: Typed) -> Links:
+        """By the kind of a cell, where it leads: a neuron to its card, a token to the neurons behind it, a layer and
+        position to what fired there."""
+        found: dict[str, Callable[[Any], str]] = {}
+        card, search, report = (self.views.get(name) for name in (self.card, "token", "report"))
+        if card is not None:
+            neuron = card.field_of(*NEURONS, "layer")
+            found["neuron"] = lambda at: card.address({neuron: [f"{at[0]}.{at[1]}"]})
+        if search is not None:
+            token = search.field_of("tokens", "token")
+            found["token"] = lambda text: search.address({token: [text]}) if text.strip() else ""
+        if "prompt" in typed and report is not None:
+            asked = {name: typed[name] for name in ("prompt", "chat", "by") if name in typed}
+            found["position"] = lambda at: report.address({**asked, "position": [str(at)]})
+            found["cell"] = lambda at: report.address({**typed, "layer": [str(at[0])], "at": [str(at[1])]}) + "#firings"
+            if "intervene" in self.views and view.name != "intervene":
+                found["tick"] = TICK.format
+        return found
+
+    def others(self, view: View, typed: Typed) -> Iterator[tuple[str, str]]:
+        """Views for which what was typed is enough, and their addresses."""
+        for name, other in self.views.items():
+            shared = {
+                one.typed_as: typed[one.typed_as]
+                for one in other.fields
+                if one.typed_as in typed and one in view.fields
+            }
+            if other is not view and shared and all(one.typed_as in shared for one in other.required):
+                yield name, other.address(shared)
+
+    def beside(self, view: View, typed: Typed) -> list[tuple[str, str, str]]:
+        """Of a page of one neuron, the pages of those beside it: words, how they are related, address."""
+        name = view.field_of(*NEURONS)
+        try:
+            layer, neuron = read_neuron(typed[name][-1].strip())
+            layer, neuron = self.model.layer(layer), self.model.neuron(layer, neuron)
+        except (KeyError, FfnmemError):
+            return []
+        near = {("← previous", "prev"): (layer, neuron - 1), ("next →", "next"): (layer, neuron + 1),
+                ("layer below", ""): (layer - 1, neuron), ("layer above", ""): (layer + 1, neuron)}  # fmt: skip
+        found = []
+        for (words, rel), (at, number) in near.items():
+            with suppress(FfnmemError):
+                if at >= 0 and number >= 0:
+                    place = f"{self.model.layer(at)}.{self.model.neuron(at, number)}"
+                    found.append((words, rel, view.address({**typed, name: [place]})))
+        return found

@@ -178,6 +178,11 @@ class Contrast(AnswerResult):
             values=tuple(tuple(row) for row in summed.to_numpy().tolist()),
             limit=float(summed.abs().max(axis=None)) or 1.0,
             unit="logits",
+            leads={
+                (row, column): (int(layer), int(position))
+                for row, layer in enumerate(summed.index)
+                for column, position in enumerate(summed)
+            },
         )
 
 

@@ -204,7 +204,10 @@ def index_html(store: Store, folder: Path) -> str:
     rates = ("firing_rate_50", "firing_rate_5", "firing_rate_95")
     layers = Table.of(
         store.to_frame(),
-        Column("layer", of=lambda row: (Span(f"layer {row['layer']:.0f}", link=f"{row['layer']:.0f}/{INDEX}"),)),
+        Column(
+            "layer",
+            of=lambda row: (Span(f"layer {row['layer']:.0f}", leads=("address", f"{row['layer']:.0f}/{INDEX}")),),
+        ),
         "neurons",
         Column("never fire", "count", of="never_fired"),
         *(Column(name, "percent", of=of) for name, of in zip(("median firing rate", "5%", "95%"), rates, strict=True)),

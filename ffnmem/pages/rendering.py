@@ -97,7 +97,7 @@ def page_html(
         ),
         sections=[replace(one, sheet=one.sheet.naming_experts(experts_in(provenance))) for one in sections],
         provenance=provenance,
-        links=links,
+        links={"neuron": lambda place: links(*place)},
         **values,
     )
 

@@ -9,7 +9,7 @@ from ..core.files import check_destination, write_whole
 from ..core.pictures import picture
 from ..core.types import Count, checked
 from ..show.result import Result
-from .links import to_site
+from .links import Links, nowhere, to_site
 from .rendering import picture_source, sheet_html
 
 
@@ -32,9 +32,14 @@ def page(
     """
     path = check_destination(out)
     links = to_site(site, path, getattr(getattr(result, "provenance", None), "fingerprint", ""))
+    write_whole(path, result_html(result, top, full, links))
+    return path
+
+
+def result_html(result: Result, top: int | None, full: bool, links: Links = nowhere) -> str:
+    """A result as a page."""
     more: dict[str, Any] = {}
     if result.pictured:
         figure = picture("figure")(result, **({} if top is None else {"top": top}))
         more = {"template": "circuit.html", "source": picture_source(figure)}
-    write_whole(path, sheet_html(result.sheet(top, full), result.title, links=links, **more))
-    return path
+    return sheet_html(result.sheet(top, full), result.title, links=links, **more)

@@ -304,4 +304,7 @@ class Firings(AnswerResult):
             limit=float(self.map.abs().max()) or 1.0,
             unit="logits",
             marked=self.answer.positions[-1],
+            leads={
+                (row, at): (len(values) - 1 - row, at) for row in range(len(values)) for at in range(len(values[0]))
+            },
         )

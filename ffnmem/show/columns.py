@@ -86,7 +86,8 @@ def each(names: str, *args: Any, **about: Any) -> dict[str, Column]:
 
 COLUMNS: Mapping[str, Column] = {
     "neuron": Column("neuron", "neuron", derive=neuron_pairs, needs=PLACE, leads="neuron"),
-    **each("token target foil answer other_token", "token", leads="token"),
+    **each("token target foil other_token", "token", leads="token"),
+    "answer": Column("answer", "token"),
     **each("promoted suppressed", "token", limit=24, least=20, leads="token"),
     **each("promoting suppressing", "neuron", left=False, leads="neuron"),
     **dict.fromkeys(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -170,7 +171,21 @@ def marked_html(parts: Iterable[tuple[str, bool]]) -> Markup:
 CHIPS = {"special": "special", "adds": "promoted", "takes": "suppressed"}
 
 
-def span_html(part: Span) -> str:
+Links = Mapping[str, Callable[[Any], str]]
+"""By the kind of what is shown ("neuron", "token"): the address to which it leads on a page; empty where to none."""
+NO_LINKS: Links = MappingProxyType({})
+
+
+def linked(html: str, leads: tuple[str, Any] | None, links: Links) -> str:
+    """What is shown, with a link to where it leads. An "address" leads to itself."""
+    if leads is None:
+        return html
+    kind, value = leads
+    address = value if kind == "address" else links[kind](value) if kind in links else ""
+    return f'<a href="{page_text(address)}">{html}</a>' if address else html
+
+
+def span_html(part: Span, links: Links = NO_LINKS) -> str:
     """A run of text in its style, with what a pointer on it tells and where it leads."""
     note, strong = title(part.note), part.style in ("strong", "marked")
     if part.token:
@@ -182,20 +197,20 @@ def span_html(part: Span) -> str:
         html = f"<span{look}{note}>{running_html(part.text)}</span>"
     else:
         html = str(running_html(part.text))
-    return f'<a href="{page_text(part.link)}">{html}</a>' if part.link else html
+    return linked(html, part.leads or (("token", part.text) if part.token else None), links)
 
 
-def content_html(value: Content | Context) -> Markup:
+def content_html(value: Content | Context, links: Links = NO_LINKS) -> Markup:
     """What stands beside a name, in a cell of text or as a paragraph."""
     match value:
         case str():
             return running_html(value)
         case Span():
-            return Markup(span_html(value))
+            return Markup(span_html(value, links))
         case Context():
             return context_html(value)
         case Fitting():
-            return Markup(f'<span class="fm-chips">{" ".join(map(content_html, value.pieces))}</span>')
+            return Markup(f'<span class="fm-chips">{" ".join(content_html(one, links) for one in value.pieces)}</span>')
         case Prompt():
             chips = (
                 chip_html(text, "special" if value.bos and not i else "", named=i == value.position)
@@ -203,8 +218,8 @@ def content_html(value: Content | Context) -> Markup:
             )
             return Markup(f'<span class="fm-chips">{" ".join(chips)}</span>')
     if value and isinstance(value[0], Span):
-        return Markup("".join(map(span_html, value)))
-    return Markup("<br>".join(map(content_html, value)))
+        return Markup("".join(span_html(one, links) for one in value))
+    return Markup("<br>".join(content_html(one, links) for one in value))
 
 
 def heat_html(values: Sequence[float], limit: float, each: str) -> Markup:
@@ -217,16 +232,16 @@ def heat_html(values: Sequence[float], limit: float, each: str) -> Markup:
     return Markup(f'<span class="fm-heat">{"".join(cells)}</span>')
 
 
-def cell_html(one: ShownCell, links: Callable[[int, int], str] | None = None) -> Markup:
-    """A value of a table. ``links``: where neurons' names lead."""
+def cell_html(one: ShownCell, links: Links = NO_LINKS) -> Markup:
+    """A value of a table."""
     column, value = one.column, one.value
     if value is None:
         return Markup("")
     if column.kind in ("text", "context") or is_line(value):
-        return content_html(value)
+        return content_html(value, links)
     match column.kind:
         case "token":
-            return chip_html(value)
+            return Markup(linked(chip_html(value), (column.leads, value) if column.leads else None, links))
         case "heat":
             return heat_html(value, column.limit or 1.0, column.each or column.name)
         case "bar":
@@ -234,22 +249,24 @@ def cell_html(one: ShownCell, links: Callable[[int, int], str] | None = None) ->
             return Markup(f"{BAR}{bar}</svg>")
         case "neuron":
             place = f'class="fm-neuron" title="layer {value[0]}, neuron {value[1]}"'
-            address = links(*value) if links is not None else ""
+            tick = links["tick"](value) if "tick" in links else ""
+            address = links["neuron"](value) if "neuron" in links else ""
             if address:
-                return Markup(f'<a {place} href="{page_text(address)}">{one.text}</a>')
-            return Markup(f"<span {place}>{one.text}</span>")
+                return Markup(f'{tick}<a {place} href="{page_text(address)}">{one.text}</a>')
+            return Markup(f"{tick}<span {place}>{one.text}</span>")
         case "count":
             return Markup(one.text)
     colour = (
         f' class="fm-number {"fm-adds" if value > 0 else "fm-takes" if value < 0 else ""}"' if column.colour else ""
     )
-    return Markup(f'<data{colour} value="{value}">{one.text}</data>')
+    filled = f' style="--p:{share_of(value):.4f}"' if column.kind == "probability" else ""
+    return Markup(f'<data{colour}{filled} value="{value}">{one.text}</data>')
 
 
 BAR = '<svg class="fm-bar" viewBox="0 0 1000 30" preserveAspectRatio="none" aria-hidden="true" focusable="false">'
 
 
-def rows_html(block: Table, links: Callable[[int, int], str] | None = None) -> Markup:
+def rows_html(block: Table, links: Links = NO_LINKS) -> Markup:
     """The rows of a table; of a wide one each value with its column's name, for screens without package for columns."""
     names = [title(column.name).replace("title", "data-name", 1) if is_wide(block) else "" for column in block.columns]
     return Markup("\n".join(row_html(block, at, row, names, links) for at, row in enumerate(shown_rows(block))))
@@ -260,9 +277,7 @@ def is_wide(block: Table) -> bool:
     return block.ruled and (len(block.columns) > 4 or any(column.wraps for column in block.columns))
 
 
-def row_html(
-    block: Table, at: int, row: Sequence[ShownCell], names: Sequence[str], links: Callable[[int, int], str] | None
-) -> str:
+def row_html(block: Table, at: int, row: Sequence[ShownCell], names: Sequence[str], links: Links) -> str:
     """A row, with the bars of those columns that have some."""
     looks = (
         ["fm-total"] * (at in block.strong) + ["fm-back"] * (at in block.soft) + ["fm-rule"] * (at in block.sections)
@@ -471,18 +486,19 @@ def column_cells(column: Column, values: list[Any]) -> Iterator[ShownCell]:
 
 @dataclass(frozen=True)
 class GridCell:
-    """A cell of a grid: its number as it reads, how strongly it is shaded, what a pointer on it tells, and where it
-    leads."""
+    """A cell of a grid: its number as it reads, how strongly it is shaded, and what a pointer on it tells."""
 
-    text: str
+    text: Markup
     strength: str
     negative: bool
     note: str
-    link: str
 
 
-def grid_rows(block: Grid) -> list[list[GridCell]]:
-    """The cells of a grid."""
+FEW = 16  # columns of a grid whose cells have room for numbers
+
+
+def grid_rows(block: Grid, links: Links = NO_LINKS) -> list[list[GridCell]]:
+    """The cells of a grid; of one with many columns their numbers are what a pointer tells."""
     names = [[one.text if isinstance(one, Span) else one for one in part] for part in (block.rows, block.columns)]
     found = []
     for row, (values, texts) in enumerate(zip(block.values, block.texts, strict=True)):
@@ -491,13 +507,14 @@ def grid_rows(block: Grid) -> list[list[GridCell]]:
             known = value is not None and math.isfinite(value)
             note = f"{names[0][row]}, {visible(names[1][column])}: {typeset(text) or MISSING} {block.unit}".rstrip()
             more = block.notes.get((row, column), "")
+            leads = ("cell", block.leads[row, column]) if (row, column) in block.leads else None
+            shown = typeset(text) if len(block.columns) <= FEW else ""
             cells.append(
                 GridCell(
-                    typeset(text),
+                    Markup(linked(shown or "&nbsp;", leads, links)) if leads else Markup(shown),
                     strength(value, block.limit) if value is not None else "0",
                     bool(known and value is not None and value < 0),
                     f"{note}; {more}" if more else note,
-                    block.links.get((row, column), ""),
                 )
             )
         found.append(cells)

@@ -70,6 +70,8 @@ class Result:
     were asked for or searched."""
     pictured: ClassVar[bool] = False
     """Whether its page begins with its picture."""
+    beside: ClassVar[str] = ""
+    """Tables that stand beside the others, on a page that is wide enough."""
     only_shown: ClassVar[str] = ""
     """Tables that show what another one holds, so that data has them not."""
     only_data: ClassVar[str] = ""

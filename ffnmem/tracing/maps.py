@@ -43,8 +43,10 @@ def around(layer: int, window: int) -> str:
     return f"layer {layer}" if window == 1 else f"{window} layers around layer {layer}"
 
 
-def grid(rows: Iterable[str | Span], effects: np.ndarray, title: str, effect: str) -> Grid:
-    """Effects ``[places, n_layers]`` of one of ``UNITS``, a row a place."""
+def grid(
+    rows: Iterable[str | Span], effects: np.ndarray, title: str, effect: str, positions: Iterable[int] = ()
+) -> Grid:
+    """Effects ``[places, n_layers]`` of one of ``UNITS``, a row a place; ``positions``: of the rows, if each is one."""
     columns = tuple(str(layer) for layer in range(effects.shape[1]))
     limit = float(np.abs(effects).max()) or 1.0
     return Grid(
@@ -56,6 +58,7 @@ def grid(rows: Iterable[str | Span], effects: np.ndarray, title: str, effect: st
         "percent",
         title=title,
         caption="by layer",
+        leads={(row, layer): (layer, at) for row, at in enumerate(positions) for layer in range(len(columns))},
     )
 
 
@@ -150,7 +153,8 @@ class FactMap(Result):
 
     def map(self, kind: str) -> Grid:
         """The effects of a kind, a row a place."""
-        return grid(self.labels, getattr(self, self.EFFECT)(kind).T, self.title_of(kind), self.EFFECT)
+        positions = map(int, self.where.get("position", ()))
+        return grid(self.labels, getattr(self, self.EFFECT)(kind).T, self.title_of(kind), self.EFFECT, positions)
 
     @property
     def maps(self) -> dict[str, Grid]:

@@ -131,7 +131,7 @@ def test_examples_work(
     assert words[0] == "ffnmem"
     out = run(*words[1:]).stdout
     assert out
-    if loaded and not {"report", "explore", "--json", "--csv", "--html", "export"} & set(words):
+    if loaded and not {"cards", "explore", "--json", "--csv", "--html", "export"} & set(words):
         assert loaded[0].name in out.splitlines()[0]
 
 

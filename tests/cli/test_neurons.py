@@ -51,7 +51,7 @@ def test_pages_are_shaded_where_the_model_is_there(
     """One line says that they are not, and why."""
     store = fm.scan(fm.load(str(tiny_folder)), tiny_texts(), tmp_path / "store", k=3, sample=8, draws=4, frequent=8)
     page = tmp_path / "a page.html"
-    for call in (("neuron", "1.5", "--html"), ("report", "neurons", "--neurons", "1.5", "-o")):
+    for call in (("neuron", "1.5", "--html"), ("cards", "--neurons", "1.5", "-o")):
         for options, shaded in (((), True), (("--no-shade",), False)):
             assert run(*call, page, "--store", store.folder, *options).stdout == f"{page}\n"
             assert ("<i " in page.read_text("utf-8")) == shaded
@@ -181,7 +181,7 @@ def test_a_lens(
     mistake(*asked, made, "--side", "key", named=("values",))
     card = data("neuron", "0.5", "--store", tiny_store.folder, "--lens", made, *model)["neurons"][0]
     assert card["lens"] == "jacobian"
-    run("report", "The city of", *model, "--lens", made, "-o", tmp_path / "report.html")
+    run("report", "The city of", *model, "--lens", made, "--html", tmp_path / "report.html")
     assert "jacobian (" in (tmp_path / "report.html").read_text("utf-8")
 
 

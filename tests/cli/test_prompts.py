@@ -5,8 +5,6 @@ from __future__ import annotations
 import builtins
 import io
 import json
-import re
-import webbrowser
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.explore import ASKED
+from ffnmem.explorer.exploring import ASKED
 from ffnmem.models.answers import generate
 from ffnmem.scanning import Store
 
@@ -147,31 +145,12 @@ def test_a_comparison(tiny_folder: Path, tmp_path: Path) -> None:
 # -- pages -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("opens", [True, False])
-def test_a_report(opens: bool, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The path alone, so that a shell can use it; the options reach the page; the browser gets the file's address."""
-    monkeypatch.chdir(tmp_path)
-    asked: list[str] = []
-    monkeypatch.setattr(webbrowser, "open", lambda url: asked.append(url) or opens)
-    page, command = tmp_path / "a page.html", ("report", PROMPT, "--model", tiny_folder)
-    assert run(*command).stdout == "report.html\n"
-    found = {}
-    for top in (3, 4):
-        result = run(*command, "-o", page, "--target", " Paris", "--top", top, "--open")
-        found[top] = page.read_text("utf-8")
-        assert result.stdout == f"{page}\n"
-        assert re.match(r"ffnmem: model \S+ \(\w+\)\n", result.stderr)
-        assert ("no browser" in result.stderr) == (not opens)
-    assert "Paris" in found[3] != found[4]
-    assert asked == [page.as_uri()] * 2
-
-
 def test_neurons_by_a_measure(tiny_store: Store, tmp_path: Path) -> None:
     """The highest first, of all layers or of one; a layer alone comes whole and in order."""
     out = tmp_path / "a.parquet"
 
     def neurons(*chosen: object) -> list[tuple[int, int]]:
-        run("report", "neurons", "--store", tiny_store.folder, *chosen, "-o", out)
+        run("cards", "--store", tiny_store.folder, *chosen, "-o", out)
         rows = pd.read_parquet(out)
         return list(dict.fromkeys(zip(rows["layer"], rows["neuron"], strict=True)))
 
@@ -192,7 +171,7 @@ def test_names_on_every_page_lead_to_the_site(
     assert run("site", "--store", tiny_store.folder, "--out", site).stdout == f"{site / 'index.html'}\n"
     saved(tiny, tmp_path / "e.zip")
     common = ("--model", tiny_folder, "--site", site)
-    run("report", PROMPT, "-o", pages / "prompt.html", *common)
+    run("report", PROMPT, "--html", pages / "prompt.html", *common)
     edit = fm.Edit.load(tmp_path / "e.zip")
     fm.pages.page(fm.evaluation.edit_effects(edit, tiny), pages / "edit.html", site=site)
     circuit = fm.circuit(fm.capture(tiny, PROMPT), ["0.5@3", "1.7"])

@@ -57,10 +57,10 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"describe 1.5 {S}", "--with"),
     (f"describe 9.5 {S} --with no/such/model", "layer 9"),
     # Reports and facts.
-    (f"report {P} {M} -o /nowhere/at/all.html", "/nowhere/at"),
-    (f"report neurons {S}", "--neurons --layer --top-by"),
-    (f"report neurons {S} --neurons 1.5 --layer 0", "--neurons --layer"),
-    (f"report neurons {S} --neurons 1.5 -o a.pdf", "a.pdf .parquet"),
+    (f"report {P} {M} --html /nowhere/at/all.html", "/nowhere/at"),
+    (f"cards {S}", "--neurons --layer --top-by"),
+    (f"cards {S} --neurons 1.5 --layer 0", "--neurons --layer"),
+    (f"cards {S} --neurons 1.5 -o a.pdf", "a.pdf .parquet"),
     ("facts atlas --relation country.capitol", "'country.capitol' country.capital"),
     ("facts atlas --relation land", "'land' lists"),
     ("facts atlas --out {tmp}", "folder"),
@@ -102,7 +102,7 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     ("evaluate swep", "'swep' 'sweep'"),
     *((f"evaluate sequential --at {text}", "--at 1,10,100") for text in ("1,", "0", "x")),
     ("evaluate sequential --transcripts", "--transcripts --csv"),
-    ("explore --port 99999", "--port 65535"),
+    ("explore --port 99999", "--port 65,535"),
 ]
 
 

@@ -53,7 +53,7 @@ NEEDED = {
 }
 """What stands for what commands need besides."""
 MORE = {
-    "report neurons": ("--layer", "0"),
+    "cards": ("--layer", "0"),
     "compare": ("--edit", "EDIT"),
     **dict.fromkeys(("trace-facts", "knockout-facts", "evaluate", "evaluate sweep"), ("--limit", "1")),
     "evaluate sequential": ("--at", "1", "--limit", "1"),
@@ -117,10 +117,10 @@ def write_text(path: Path) -> None:
 REPLACED: dict[str, Callable[[Path], object]] = {
     **{f"activations gelu --plot figure{ending}": Figure().savefig for ending in FIGURES},
     **{
-        f"report neurons --store {{store}} --neurons 3.17 --no-shade -o report.{ending}": write_text
+        f"cards --store {{store}} --neurons 3.17 --no-shade -o report.{ending}": write_text
         for ending in ("md", "csv", "html", "parquet")
     },
-    f"report '{PROMPT}' -o page.html": write_text,
+    f"report '{PROMPT}' --html page.html": write_text,
     f"circuit '{PROMPT}' --firings 0.1@2 --export graph.json": write_text,
     f"edit '{PROMPT}' --subject 'Eiffel Tower' --target Oslo --editor ft_l --set steps=1 --unreached -o e": (
         partial(save_file, {"weight": torch.zeros(2)}, metadata={"format": "pt"})

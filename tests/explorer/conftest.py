@@ -54,11 +54,9 @@ def served(explorer: Explorer) -> Iterator[str]:
             jobs.close()
 
 
-def opened(browser: Browser, where: str, width: int = 1280, scheme: str = "light", scripts: bool = True) -> Page:
+def opened(browser: Browser, where: str, width: int = 1280, scheme: str = "light") -> Page:
     """A page in a context of its own, with a list of its ``complaints``."""
-    context = browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=scripts
-    )
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     context.set_default_timeout(20_000)
     page = context.new_page()
     page.complaints = []
@@ -66,13 +64,6 @@ def opened(browser: Browser, where: str, width: int = 1280, scheme: str = "light
     page.on("console", lambda line: page.complaints.append(line.text) if line.type == "error" else None)
     page.goto(where)
     return page
-
-
-def sentence(page: str) -> str:
-    """The sentence that a page begins with."""
-    found = re.search(r'<p class="sentence">(.*?)</p>', page, re.DOTALL)
-    assert found is not None, page[-600:]
-    return " ".join(re.sub("<[^>]+>", "", html.unescape(found[1])).split())
 
 
 def mistake(client: TestClient, where: str) -> str:
@@ -99,5 +90,5 @@ def store_client(tiny: fm.Model, tiny_store: Store) -> Iterator[TestClient]:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests wait for their views: what waits is tested by itself."""
+    """Requests wait for their results: what waits is tested by itself."""
     monkeypatch.setattr("ffnmem.explorer.server.PROMPTLY", 60.0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ffnmem as fm
-from ffnmem.explorer import rendering, server
+from ffnmem.explorer import server
 from ffnmem.explorer.views import Explorer
 
 from .conftest import opened, served
@@ -26,51 +26,42 @@ def site(tiny: fm.Model) -> Iterator[str]:
         yield address
 
 
-def test_from_a_text_to_what_is_said_without_some_memories(browser: Browser, site: str) -> None:
+def test_from_a_text_to_what_is_said_without_some_neurons(browser: Browser, site: str) -> None:
     page = opened(browser, site)
     page.get_by_label("Which memories wrote an answer?").fill('The <b>"x"</b>')
     page.keyboard.press("Enter")
-    page.locator(".tokens a").nth(2).click()
-    assert "at=2" in page.url
-    page.locator(".map-table td a").first.click()
-    assert "cell=" in page.url
-    names = page.locator("input[name=off]")
-    names.nth(0).check()
-    names.nth(1).check()
-    page.get_by_role("button", name="See what changes").click()
-    page.wait_for_selector("#changed")
-    assert "v=" in page.url
-    assert page.locator("#changed th.variant").count() == 1
+    page.locator(".fm-tiles th a").nth(2).click()
+    page.wait_for_url("**position=2**")
+    page.locator(".fm-grid td a").first.click()
+    page.wait_for_url("**layer=1&at=0**")
+    page.locator("input[name=changes]").nth(0).check()
+    page.get_by_role("button", name="Switch the ticked neurons off").click()
+    page.wait_for_url("**/intervene?**")
+    assert page.locator("#continuations tbody tr").count() == 2
     shared = page.locator("main").inner_text()
     page.reload()
     assert page.locator("main").inner_text() == shared
-    page.locator("#changed").get_by_role("link", name="remove").click()
-    page.wait_for_url(lambda url: "v=" not in url)
-    page.locator(".firings th a").first.click()
-    page.wait_for_selector("h1:has-text('Memory')")
     assert page.complaints == []
     page.context.close()
 
 
 def test_everything_is_reached_by_keys(browser: Browser, site: str) -> None:
-    page = opened(browser, f"{site}/memory/1.3")
+    page = opened(browser, f"{site}/project?neurons=1.3")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "content"
     page.keyboard.press("]")
-    page.wait_for_url("**/memory/1.4")
-    page.keyboard.press("[")
-    page.wait_for_url("**/memory/1.3")
+    page.wait_for_url("**/project?neurons=1.4")
     page.keyboard.press("/")
-    assert page.evaluate("document.activeElement.name") == "neuron"
-    page.goto(f"{site}/prompt?text=The")
-    page.locator(".map-table a[tabindex='0']").focus()
+    assert page.evaluate("document.activeElement.name") == "neurons"
+    page.goto(f"{site}/report?prompt=The")
+    page.locator(".fm-grid td a").first.focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    page.wait_for_url("**cell=0.*")
-    page.get_by_role("button", name="coefficient").click()
-    cells = page.locator(".firings tbody td.coefficient data")
+    page.wait_for_url("**layer=0&at=0*")
+    page.get_by_role("button", name="coefficient").first.click()
+    cells = page.locator("#firings [data-name=coefficient] data")
     shown = [float(one) for one in cells.evaluate_all("cells => cells.map(cell => cell.value)")]
     assert shown == sorted(shown, reverse=True)
     assert page.complaints == []
@@ -89,20 +80,20 @@ def test_a_file_that_takes_long_is_saved_when_it_is_made(
         go.wait(20)
         return "a,b\n"
 
-    monkeypatch.setattr(rendering, "csv_text", slow)
+    monkeypatch.setattr(server, "csv_text", slow)
     with served(Explorer(tiny)) as address:
-        page = opened(browser, f"{address}/memory/1.3")
+        page = opened(browser, f"{address}/project?neurons=1.3")
         with page.expect_download() as download:
             with page.expect_response(lambda answer: answer.status == 503):
                 page.get_by_role("link", name="CSV").click()
             assert page.locator("#busy").is_visible()
             go.set()
-        assert download.value.suggested_filename == "memory-1.3.csv"
+        assert download.value.suggested_filename == "project.csv"
         assert download.value.path().read_text() == "a,b\n"
         assert calls == [1]
         assert page.locator("#busy").is_hidden()
-        assert page.url == f"{address}/memory/1.3"
-        monkeypatch.setattr(rendering, "csv_text", lambda *_: 1 / 0)
+        assert page.url == f"{address}/project?neurons=1.3"
+        monkeypatch.setattr(server, "csv_text", lambda *_: 1 / 0)
         page.get_by_role("link", name="CSV").click()
         page.wait_for_url("**format=csv")
         assert "Something went wrong" in page.locator(".error").inner_text()
@@ -111,7 +102,7 @@ def test_a_file_that_takes_long_is_saved_when_it_is_made(
 
 def test_a_server_that_is_gone_is_told_of(browser: Browser, tiny: fm.Model) -> None:
     with served(Explorer(tiny)) as address:
-        page = opened(browser, f"{address}/memory/0.0")
+        page = opened(browser, f"{address}/project?neurons=0.0")
         assert page.locator("#lost").is_hidden()
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     page.wait_for_selector("#lost:not([hidden])")
@@ -124,9 +115,11 @@ def test_nothing_is_wider_than_the_screen(browser: Browser, site: str, width: in
     page = opened(browser, site, width, scheme)
     for where in (
         "/",
-        "/prompt?text=The%20Eiffel&v=0.1:0",
-        "/memory/1.3?part=wires",
-        "/find?words=the&text=is&role=any",
+        "/report?prompt=The%20Eiffel",
+        "/project?neurons=1.3",
+        "/token?tokens=%20is",
+        "/trace",
+        "/roles?go=1",
     ):
         page.goto(site + where)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), where

@@ -61,7 +61,7 @@ def test_work_that_nobody_waits_for_is_given_up(jobs: Jobs, monkeypatch: pytest.
 
     job = jobs.submit("a", work)
     begun.wait(10)
-    assert (job.phase, job.done, job.total) == ("reading neurons", 1, 2)
+    assert (job.phase, job.done, job.total) == ("read", 1, 2)
     if ending == "the end":
         jobs.close()
     else:

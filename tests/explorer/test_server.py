@@ -7,19 +7,17 @@ import socket
 import threading
 import urllib.request
 from contextlib import ExitStack
-from dataclasses import replace
+from typing import Any
 
 import pytest
-from markupsafe import Markup
 from starlette.testclient import TestClient
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.core.progress import Progress
 from ffnmem.explorer import server
-from ffnmem.explorer.prompt_view import PromptQuery
 from ffnmem.explorer.server import listening_at
-from ffnmem.explorer.views import Explorer, View
+from ffnmem.explorer.views import Explorer, Question
 from ffnmem.pages.rendering import content_hash
 
 from .conftest import BASE, asking, served
@@ -46,23 +44,23 @@ def test_only_this_machine_and_its_own_pages_are_answered(
 
 def test_a_link_from_another_site_is_opened_only_after_a_click(client: TestClient) -> None:
     headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
-    found = client.get("/prompt?text=%3Cb%3E&v=0.1:0", headers=headers)
+    found = client.get("/report?prompt=%3Cb%3E&by=causal", headers=headers)
     assert found.status_code == 403
-    assert 'href="/prompt?text=%3Cb%3E&amp;v=0.1:0"' in found.text
+    assert 'href="/report?prompt=%3Cb%3E&amp;by=causal"' in found.text
 
 
 def test_nothing_is_written_and_addresses_have_a_bound(client: TestClient) -> None:
-    assert client.post("/prompt", data={"text": "x"}).status_code == 405
-    assert client.get("/prompt?text=" + "x" * 9000).status_code == 414
-    assert client.get("/prompt?" + "a=1&" * 200).status_code == 422
-    assert client.get("/prompt?text=%ff").status_code == 422
-    assert client.get("/prompt?text=%ed%a0%80").status_code == 422  # half a character
+    assert client.post("/report", data={"prompt": "x"}).status_code == 405
+    assert client.get("/report?prompt=" + "x" * 9000).status_code == 414
+    assert client.get("/report?" + "a=1&" * 200).status_code == 422
+    assert client.get("/report?prompt=%ff").status_code == 422
+    assert client.get("/report?prompt=%ed%a0%80").status_code == 422  # half a character
     assert client.get("/nowhere").status_code == 404
     assert client.get("/../etc/passwd").status_code == 404
 
 
 def test_only_the_explorers_own_scripts_and_styles_run(client: TestClient) -> None:
-    for where in ("/prompt?text=The", "/circuit?text=The"):
+    for where in ("/", "/report?prompt=The", "/circuit?prompt=The"):
         found = client.get(where)
         policy = found.headers["content-security-policy"]
         assert "default-src 'none'" in policy
@@ -98,30 +96,27 @@ def test_half_sent_requests_keep_nobody_waiting(tiny: fm.Model) -> None:
 
 
 class SlowView:
-    """A view that waits until it is let go, put in the place of the prompt's."""
+    """A result that waits until it is let go, in the place of every other."""
 
     def __init__(self) -> None:
         self.go, self.begun, self.calls = threading.Event(), threading.Event(), 0
 
-    def make(self, _explorer: Explorer, query: PromptQuery, progress: Progress) -> View:
+    def call(self, explorer: Explorer, question: Question, progress: Progress) -> Any:
         self.calls += 1
         progress("read", 1, 4)
         self.begun.set()
         self.go.wait(20)
-        if query.target == "wrong":
+        if question.values.get("target") == "wrong":
             raise InputError("wrong is wrong")
-        if query.target == "broken":
+        if question.values.get("target") == "broken":
             raise RuntimeError("secret details")
-        return View(
-            "Done", Markup("<p>the result</p>"), "it", files={"csv": lambda: fm.roles(_explorer.model).neurons.head(0)}
-        )
+        return fm.project(explorer.model, "0.1", k=1)
 
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> SlowView:
     found = SlowView()
-    page = replace(server.prompt_page, make=found.make, waits="it")
-    monkeypatch.setattr(server, "PAGES", (page, *server.PAGES[1:]))
+    monkeypatch.setattr(Explorer, "call", lambda *asked: found.call(*asked))
     monkeypatch.setattr(server, "PROMPTLY", 0.01)
     return found
 
@@ -136,19 +131,19 @@ def wait_for(client: TestClient, page: str) -> None:
 
 def test_a_slow_view_says_what_it_waits_for_and_is_kept(tiny: fm.Model, slow: SlowView) -> None:
     with asking(Explorer(tiny)) as client:
-        found = client.get("/prompt?text=kept")
+        found = client.get("/report?prompt=kept")
         assert found.status_code == 202
-        assert "Waiting for it" in found.text
+        assert "Waiting for the result" in found.text
         assert '<noscript><meta http-equiv="refresh" content="2"></noscript>' in found.text
         slow.begun.wait(10)
         job = re.search(r'data-waiting="([^"]+)"', found.text)
         how = client.get(f"/waiting/{job[1] if job else ''}").json()
-        assert (how["done"], how["part"], how["total"]) == (False, 1, 4)
+        assert (how["done"], how["words"]) == (False, "reading neurons: 1 of 4 neurons")
         slow.go.set()
         wait_for(client, found.text)
         for _ in range(2):
-            found = client.get("/prompt?text=kept")
-            assert (found.status_code, "the result" in found.text) == (200, True)
+            found = client.get("/report?prompt=kept")
+            assert (found.status_code, "what it writes" in found.text) == (200, True)
         assert slow.calls == 1
 
 
@@ -160,7 +155,7 @@ def test_a_failure_found_late_is_said_once_with_the_form_filled_in(
     tiny: fm.Model, slow: SlowView, target: str, status: int, says: str
 ) -> None:
     """A page that waits loads itself again: it would do so for ever, were the work begun anew each time."""
-    where = f"/prompt?text=typed%3Ci%3E&target={target}"
+    where = f"/report?prompt=typed%3Ci%3E&target={target}"
     with asking(Explorer(tiny)) as client:
         waiting = client.get(where)
         slow.go.set()
@@ -179,25 +174,25 @@ def test_a_file_that_takes_long_is_asked_for_again_and_no_page_is_saved_in_its_p
 ) -> None:
     monkeypatch.setattr(server, "FILE", 0.01)
     with asking(Explorer(tiny)) as client:
-        found = client.get("/prompt?text=kept&format=csv")
+        found = client.get("/report?prompt=kept&format=csv")
         assert (found.status_code, found.headers["retry-after"]) == (503, "5")
         assert "the csv of this page is still being made" in found.text
         assert "data-waiting" not in found.text
         assert "content-disposition" not in found.headers
         monkeypatch.setattr(server, "FILE", 20.0)
         slow.go.set()
-        found = client.get("/prompt?text=kept&format=csv")
+        found = client.get("/report?prompt=kept&format=csv")
         assert (found.status_code, found.text[:12]) == (200, "layer,neuron")
-        assert found.headers["content-disposition"] == "attachment; filename*=UTF-8''it.csv"
-        assert client.get("/prompt?text=kept&format=png").status_code == 422
+        assert found.headers["content-disposition"] == "attachment; filename*=UTF-8''report.csv"
+        assert client.get("/report?prompt=kept&format=png").status_code == 422
         assert slow.calls == 1
 
 
 def test_a_full_queue_is_a_page_of_its_own(tiny: fm.Model, slow: SlowView) -> None:
     with asking(Explorer(tiny)) as client:
-        answers = [client.get(f"/prompt?text={n}").status_code for n in range(9)]
+        answers = [client.get(f"/report?prompt={n}").status_code for n in range(9)]
         assert answers == [202] * 9
-        found = client.get("/prompt?text=more")
+        found = client.get("/report?prompt=more")
         assert (found.status_code, found.headers["retry-after"]) == (503, "5")
         assert "8 pages wait for the model already" in found.text
         slow.go.set()

@@ -10,7 +10,6 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, InputTypeError
-from ffnmem.explorer.queries import address
 from ffnmem.explorer.views import Explorer
 
 from ..cli.running import data, run
@@ -114,10 +113,11 @@ def test_the_commands_and_the_explorer_ask_the_same(tmp_path: Path) -> None:
     assert found["provenance"]["chat"] == "user"
     assert data("trace", text, "France", *options)["provenance"]["chat"] == "user"
     with asking(Explorer(model)) as client:
-        page = client.get(address("/prompt", text=text, chat=1, by="direct", format="json")).json()
+        asked = {"prompt": text, "chat": "1"}
+        page = client.get("/attribute", params={**asked, "format": "json"}).json()
         assert page["ledger"] == found["ledger"]
-        assert '<option value="1" selected>chat message' in client.get(address("/prompt", text=text, chat=1)).text
+        assert 'name="chat" value="1" checked' in client.get("/attribute", params=asked).text
     with asking(Explorer(load_with(tokenizer_named("Llama 2")))) as client:
-        assert 'name="chat"' not in client.get("/prompt").text
-        assert "has no chat template" in client.get(address("/prompt", text=text, chat=1)).text
+        assert 'name="chat"' not in client.get("/attribute").text
+        assert "there is no chat here" in client.get("/attribute", params=asked).text
     assert "atlas's tokenizer has no chat template" in run("attribute", "The city", "--chat", status=2).stderr

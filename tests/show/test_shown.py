@@ -35,7 +35,7 @@ from ffnmem.core.sheets import (
     tokens,
 )
 from ffnmem.show.markdown import markdown
-from ffnmem.show.notebook import html, rows_html
+from ffnmem.show.notebook import html, render
 from ffnmem.show.terminal import show
 
 FOLDER = Path(__file__).parent / "shown"
@@ -54,7 +54,10 @@ def blocks() -> Iterator[Block]:
             "prompt": Prompt(("<|endoftext|>", "The", " city\n"), 2, bos=True),
             "tokens": tokens(WORDS, [" token1"]),
             "whole": Fitting(tuple((token(text),) for text in WORDS), whole=True),
-            "lines": (line("one ", Span("x", "adds", note="a note", link="a.html")), line(Span(" y", "takes", True))),
+            "lines": (
+                line("one ", Span("x", "adds", note="a note", leads=("address", "a.html"))),
+                line(Span(" y", "takes", True)),
+            ),
             "plain": "text <b>",
         },
         title="facts",
@@ -102,7 +105,7 @@ def blocks() -> Iterator[Block]:
         ((0.5, -1.0), (None, math.inf)),
         limit=1.0,
         unit="logits",
-        links={(0, 1): "n.html"},
+        leads={(0, 1): (1, 3)},
         notes={(1, 0): "<i>"},
         marked=1,
         title="grid",
@@ -136,7 +139,8 @@ def terminal(width: int, colours: bool = False) -> str:
 
 def page() -> str:
     """HTML without its styles, and the rows of a table whose neurons lead somewhere."""
-    linked = rows_html(SHEET.blocks[1], lambda layer, neuron: f"{layer}/{neuron}.html" if layer else "")  # type: ignore[arg-type]
+    links = {"neuron": lambda at: f"{at[0]}/{at[1]}.html" if at[0] else "", "cell": "{0[0]}-{0[1]}.html".format}
+    linked = render("sheet.html", sheet=Sheet((SHEET.blocks[1], SHEET.blocks[7])), links=links)
     return f"{html(SHEET).partition('</style>')[2]}\n{linked}\n"
 
 

@@ -62,16 +62,14 @@
       if (found.done) { location.reload(); return; }
       const bar = byId("bar");
       if (found.total) { bar.max = found.total; bar.value = found.part; }
-      byId("how-far").textContent = found.before
-        ? `${found.before} other page${found.before > 1 ? "s" : ""} first`
-        : found.total ? `${found.phase}: ${found.part.toLocaleString("en")} of ${found.total.toLocaleString("en")}` : "begun";
+      byId("how-far").textContent = found.words;
     } else if (answer && answer.status === 404) { location.reload(); return; }
     setTimeout(wait, 500);
   };
   if (id) setTimeout(wait, 300);
 
   // The map: arrow keys go from cell to cell.
-  for (const table of document.querySelectorAll(".map-table")) {
+  for (const table of document.querySelectorAll(".fm-grid")) {
     table.addEventListener("keydown", (event) => {
       const cell = event.target.closest("td"), [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] || [];
       if (!cell || down === undefined) return;
