@@ -18,6 +18,8 @@ from .guard import collect_as_usual, note
 from .progress import show_spinner
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..core.progress import Progress
     from ..corpus.packed import Packed
     from ..corpus.sources import Corpus
@@ -165,6 +167,17 @@ def read_means(store: str) -> Store:
             [default: zero]
     """
     return fm.open_store(store)
+
+
+def read_ask(reader: str, device: str | None = None, dtype: Dtype = "float32") -> Callable[[str], str]:
+    """A model that is asked.
+
+    Args:
+        reader: The model that is asked, by its name or place; one that was trained for chats answers best.
+        device: Where it runs: cpu, cuda, cuda:1. [default: cpu; cuda, where present, above 50 million parameters]
+        dtype: Numeric type of the weights.
+    """
+    return fm.describing.ask_model(read_model(reader, device, dtype))
 
 
 def read_rule(above: float = ABOVE, enough: int = ENOUGH) -> Rule:

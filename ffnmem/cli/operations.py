@@ -32,6 +32,7 @@ MAKERS = {
     "Edit": "ffnmem.cli.makers:read_edit",
     "Texts": "ffnmem.cli.makers:read_texts",
     "Tokenizer": "ffnmem.cli.makers:read_tokenizer",
+    "Ask": "ffnmem.cli.makers:read_ask",
     "Rule": "ffnmem.cli.makers:read_rule",
 }
 """By the name of a class: the function that makes one of what is typed."""
@@ -116,9 +117,9 @@ class Parameter:
 
     @property
     def by_place(self) -> bool:
-        """Whether it is given by its place: what is required and is neither written nor a scan, and neurons in place of
-        a layer."""
-        written = self.kind.name in WRITTEN or self.of == "Store"
+        """Whether it is given by its place: what is required and is neither written nor a scan nor who is asked, and
+        neurons in place of a layer."""
+        written = self.kind.name in WRITTEN or self.of in ("Store", "Ask")
         return (self.required and not written) or self.typed_as != self.name
 
 

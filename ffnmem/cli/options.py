@@ -163,7 +163,6 @@ Plot = Annotated[
 ]
 Page = Annotated[str, Parameter(converter=file_to_write(PAGE), metavar="FILE")]
 EditFile = Annotated[str, Parameter(alias="-o", converter=file_to_write(OWN), metavar="FILE")]
-AnswersFile = Annotated[str, Parameter(converter=file_to_write(rb'^\{"kind": "ffnmem answers"'), metavar="FILE")]
 NewFile = Annotated[str, Parameter(converter=file_to_write(None), metavar="FILE")]
 """Names of files that are written only where nothing lies, or an older one of the same kind that we wrote."""
 

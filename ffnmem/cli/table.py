@@ -25,7 +25,7 @@ GROUPS = {
         "meanings": "ffnmem.neurons.concepts:meanings",
         "polysemanticity": "ffnmem.neurons.survey:polysemanticity",
         "cards": "report",
-        "describe": "polysemanticity",
+        "describe": "ffnmem.describing.describing:describe",
         "roles": "ffnmem.neurons.role_assignment:roles",
         "weights": "ffnmem.neurons.wiring:virtual_weights",
         "geometry": "ffnmem.neurons.layer_geometry:geometry",

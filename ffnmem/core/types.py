@@ -91,6 +91,10 @@ NewFolder = str | Path
 """A folder to write that does not exist yet, or is empty."""
 ResultFile = str | Path | None
 """A file to save a result in, which may take the place of another one of ours."""
+Ask = Callable[..., str]
+"""Whoever is asked: a function from a question to an answer."""
+Contexts = Annotated[int, at_least(4)]
+"""So many of a neuron: at least one of each band of strength."""
 SignOrBoth = Literal["positive", "negative", "both"]
 Draws = Annotated[int, at_least(20)]
 """Of a bootstrap, and of a null."""

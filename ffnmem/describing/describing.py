@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, nan
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
 from ..core.defaults import CONTEXTS_SHOWN, CONTEXTS_TESTED, JUDGED_TOGETHER
 from ..core.errors import InputError, counted
-from ..core.neuron_names import NeuronName, place_of
+from ..core.neuron_names import NeuronName, NeuronNames, place_of
 from ..core.progress import Progress
-from ..core.sheets import Column, Origin, Sheet, Table, Words, rows
 from ..core.token_text import printable
-from ..core.types import CoefficientSign, Count, Seed, Whole, at_least, checked
+from ..core.types import Ask, CoefficientSign, Contexts, Count, Seed, Whole, checked
 from ..scanning.neuron import Neuron
-from ..scanning.store import Store
+from ..scanning.store import Store, open_store
 from ..show.result import Result
 from . import prompts
-from .answers import Answers
-from .contexts import BANDS, FIRES, DrawnContexts, draw_contexts
+from .answers import Answers, read_answers
+from .contexts import FIRES, DrawnContexts, draw_contexts
 from .scoring import balanced_accuracy, judge_contexts, pair_others
 
 CONTEXT = 16
@@ -46,7 +45,6 @@ class Descriptions(Result):
     """Descriptions of neurons in words. Made by :func:`ffnmem.describe`.
 
     Attributes:
-        model: the name of the one described.
         table: one row a neuron: layer, neuron, sign (of the coefficients that are described), description (empty where
             there is none), why (there is none), score (balanced accuracy of the description on held-out contexts) with
             ``score_low`` and ``score_high`` (95%), null (the same under the description of another neuron, ``null_of``)
@@ -57,16 +55,16 @@ class Descriptions(Result):
             of the other neuron, was said to apply: 1, 0, or NaN where it was not asked or not read).
         answers: one row a question: asked ("description", "score" or "null"), layer, neuron, question, answer, read
             (whether the answer could be read).
-        provenance: plain values; ``describe`` has who was asked, and the settings.
+        provenance: plain values: of the store, who was asked ("described by"), the settings.
     """
 
-    model: str
+    tables: ClassVar = {"descriptions": "neuron sign description accuracy other contexts", "answers": "|*"}
+    main, uncut, only_shown = "table", "descriptions", "descriptions"
+
     table: pd.DataFrame
     contexts: pd.DataFrame
     answers: pd.DataFrame
     provenance: dict[str, Any]
-
-    main, in_json = "table", "table answers"
 
     def of(self, layer: int | NeuronName, neuron: int | None = None) -> str:
         """The description of a neuron; empty where there is none. Raises InputError: it was not asked for."""
@@ -90,36 +88,33 @@ class Descriptions(Result):
     @property
     def origin(self) -> dict[str, Any]:
         """Who was asked for the descriptions and the scores."""
-        return {"described by": self.provenance["describe"]["asked"]}
+        return {"described by": self.provenance["described by"]}
 
-    def summary(self) -> str:
-        said = [f"{row.layer}.{row.neuron} {row.description or row.why}" for row in self.table.head(3).itertuples()]
-        return printable(f"{counted(len(self.table), 'neuron')} of {self.model}: {'; '.join(said)}")
+    @property
+    def descriptions(self) -> pd.DataFrame:
+        """How well each description tells contexts in which the neuron fires from others (half of them, so 50% by
+        chance, with the 95% interval), and how well another neuron's description does on the same contexts."""
+        found = self.table if (self.table["sign"] == "negative").any() else self.table.drop(columns="sign")
+        ends = {"accuracy": "score", "other": "null"}
+        columns = {
+            name: [within(*row) for row in self.table[[own, f"{own}_low", f"{own}_high"]].to_numpy()]
+            for name, own in ends.items()
+        }
+        words = [printable(row.description) or f"– ({row.why})" for row in self.table.itertuples()]
+        return found.assign(description=words, contexts=self.table["n"], **columns)
 
-    def sheet(self) -> Sheet:
-        """The descriptions with their scores, what could not be read, and who was asked."""
-        rest = {name: value for name, value in self.provenance.items() if name not in ("describe", "ffnmem")}
-        own = {**self.origin, "seed": self.provenance["describe"]["seed"], "ffnmem": self.provenance["ffnmem"]}
-        lost, title = self.answers[~self.answers["read"]], f"Descriptions of neurons of {self.model}"
-        if lost.empty:
-            return Sheet.of(self.listing(), Origin({**rest, **own}), title=title)
-        number, first = counted(len(self.answers), "answer"), printable(lost["answer"].iloc[0])[:60]
-        unread = Words.of(f"{len(lost)} of {number} could not be read and are not counted; the first: {first!r}")
-        return Sheet.of(self.listing(), unread, Origin({**rest, **own}), title=title)
-
-    def listing(self) -> Table:
-        """A row a neuron; its side where any is the negative one."""
-        sides = (self.table["sign"] == "negative").any()
-        shown = rows(
-            Column("neuron", "neuron"), *(["side"] if sides else []), Column("description", wraps=True),
-            Column("score", left=False), Column("null", left=False), Column("contexts", "count"),
-        )  # fmt: skip
-        for row in self.table.to_dict("records"):
-            ends = [within(*(row[f"{name}{end}"] for end in ("", "_low", "_high"))) for name in ("score", "null")]
-            words = printable(row["description"]) or f"– ({row['why']})"
-            shown.add((row["layer"], row["neuron"]), *([row["sign"]] if sides else []), words, *ends, row["n"])
-        told = "score: balanced accuracy on contexts that were not shown, by chance 50%, with its 95% interval"
-        return shown.table(caption=f"{told}; null: on the same contexts, with another neuron's description")
+    @property
+    def verdict(self) -> str:
+        """How many descriptions say something of their neuron, and what could not be read."""
+        scored, lost = self.table.dropna(subset=["score", "null"]), self.answers[~self.answers["read"]]
+        better = (scored["score"] > scored["null"]).sum()
+        fit = f"{better} of {counted(len(scored), 'description')} fit their neuron better than another neuron's does."
+        parts = [fit] if len(scored) else []
+        if len(lost):
+            first = printable(lost["answer"].iloc[0])[:60]
+            parts += [f"{len(lost)} of {counted(len(self.answers), 'answer')} could not be read and are not counted;"]
+            parts += [f"the first: {first!r}."]
+        return " ".join(parts)
 
 
 def within(share: float, low: float, high: float) -> str:
@@ -127,39 +122,50 @@ def within(share: float, low: float, high: float) -> str:
     return f"{share:.0%} [{low:.0%}, {high:.0%}]" if share == share else "–"
 
 
+def check_describe(store: str | None = None, neurons: Sequence[NeuronName] = (), out: str | None = None) -> None:
+    """Refuse neurons that a scan has not and files that hold no answers, before a model is loaded."""
+    if store is not None:
+        open_store(store).places(neurons)
+    if out is not None and Path(out).exists():
+        read_answers(Path(out), "")
+
+
 @checked
 def describe(
     store: Store,
-    neurons: NeuronName | Iterable[NeuronName],
-    ask: Callable[..., str],
+    neurons: NeuronName | NeuronNames,
+    ask: Ask,
     *,
     sign: CoefficientSign | None = None,
-    shown: Annotated[int, at_least(BANDS)] = CONTEXTS_SHOWN,
-    tested: Annotated[int, at_least(BANDS)] = CONTEXTS_TESTED,
+    shown: Contexts = CONTEXTS_SHOWN,
+    tested: Contexts = CONTEXTS_TESTED,
     context: Whole = CONTEXT,
     together: Count = JUDGED_TOGETHER,
     out: str | Path | None = None,
     seed: Seed = 0,
     progress: Progress | None = None,
 ) -> Descriptions:
-    """Describe in words what neurons fire at, and score the descriptions on contexts that were held back.
+    """Descriptions of neurons in words, and how well they fit contexts that were held back.
 
-    ``ask`` is shown contexts in which a neuron fires, and describes it. It is then asked to which of other contexts,
-    half of them firing and half quiet, the description applies; and the same with the description of another neuron,
-    the null. That is another of ``neurons``, drawn at random; for a single one, a random neuron of its layer.
+    A language model on this machine is shown contexts in which a neuron fires, and describes it in a sentence. It is
+    then asked to which of other contexts, half of them firing and half quiet, the description applies: the score, a
+    balanced accuracy. The null is the same with the description of another neuron. Both are 50% by chance.
+
+    Note:
+        The other neuron is another of ``neurons``, drawn at random; for a single one, a random neuron of its layer.
 
     Args:
-        store: from :func:`ffnmem.scan`.
-        neurons: one or several, such as ``"3.17"`` or ``[(3, 17), (5, 97)]``.
-        ask: any function from a question to an answer, both texts, such as
-            :func:`ffnmem.describing.ask_model` makes of a model.
-        sign: of "positive" or "negative" coefficients; default: those of each neuron's stronger side.
-        shown: contexts that are shown, at most. tested: contexts held back of each kind, at most.
+        store: the folder of a scan.
+        neurons: which, such as 3.17,5.97. In Python, ``"3.17"`` or ``[(3, 17), (5, 97)]``.
+        ask: any function from a question to an answer, both texts, such as :func:`ffnmem.describing.ask_model` makes of
+            a model.
+        sign: of positive or negative coefficients. [default: those of each neuron's stronger side]
+        shown: contexts that are shown, at most.
+        tested: contexts held back of each kind, firing and quiet, at most.
         context: tokens on each side of the one that fires.
         together: contexts in a question of the score.
-        out: a file of JSON lines that keeps questions and answers as they come. What it has is not asked again, so the
-            same call goes on where one was stopped. A function is known by its name: another one that has the same
-            name needs another file.
+        out: a file of JSON lines that keeps questions and answers as they come; what it has is not asked again. In
+            Python, a function is known by its name: another one that has the same name needs another file.
         seed: of every random choice.
         progress: called as (phase, done, total) with the phases "explain" and "judge" (questions).
 
@@ -171,6 +177,9 @@ def describe(
 
     Source: Bills et al. 2023, "Language models can explain neurons in language models"; Paulo et al. 2024,
         "Automatically interpreting millions of features in large language models" (delphi) for detection.
+
+    Example:
+        $ ffnmem describe 3.17,5.97 --store runs/atlas --reader atlas
     """
     settings: dict[str, Any] = {"sign": sign, "shown": shown, "tested": tested, "context": context, "seed": seed}
     drawn = [draw_contexts(store, place, **settings) for place in store.places(neurons)]
@@ -202,13 +211,13 @@ def describe(
         other = ".".join(map(str, others.get(one.place, ())))
         table.append((*one.place, one.sign, description, why, *scores, other, *counts))
         contexts += context_rows(one, *both)
-    own = {"asked": answers.name, **settings, "together": together, "fires": FIRES}
+    settings = {name: value for name, value in settings.items() if value is not None}
+    own = {**settings, "together": together, "fires": FIRES, "described by": answers.name}
     return Descriptions(
-        store.model,
         pd.DataFrame(table, columns=list(TABLE)),
         pd.DataFrame(contexts, columns=list(CONTEXTS)),
         log,
-        {**store.provenance, "describe": own},
+        {**store.provenance, **own},
     )
 
 

@@ -200,8 +200,8 @@ def check_descriptions(descriptions: Descriptions | None, store: Store, suffix: 
     fingerprint = descriptions.provenance["fingerprint"]
     if fingerprint != store.fingerprint:
         raise InputError(
-            f"the descriptions are of {descriptions.model} {fingerprint}, and the store is of {store.model} "
-            f"{store.fingerprint}"
+            f"the descriptions are of {descriptions.provenance['model']} {fingerprint}, and the store is of "
+            f"{store.model} {store.fingerprint}"
         )
 
 

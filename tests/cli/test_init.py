@@ -100,7 +100,9 @@ def test_examples_work(
         Path("runs").mkdir()
         store = Path("runs", "atlas")
         shutil.copytree(tiny_store.folder, store) if small else store.symlink_to(atlas_store.folder)
-    if "--with smollm2" in line:
+        if small:
+            monkeypatch.setattr(Store, "read_model", lambda _: tiny)
+    if "--reader" in line:
         monkeypatch.setattr(fm.describing, "ask_model", lambda model: answer_knowing)
     if re.search(r"(apply|--edits?) eiffel.zip", line):
         saved(atlas, Path("eiffel.zip"))

@@ -130,26 +130,23 @@ def test_a_survey_needs_a_model_where_nothing_is_kept(
     assert printed["verdict"].tolist() == expected.neurons["verdict"].tolist()
 
 
-def test_descriptions(
-    atlas: fm.Model, atlas_store: Store, tiny_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The model of --with is asked, in its own precision; what its file has is not asked again."""
+def test_descriptions(atlas_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model of --reader is asked, in its own precision; what its file has is not asked again."""
     asked, loaded = [], []
 
     def ask(question: str) -> str:
         asked.append(question)
         return answer_knowing(question)
 
-    monkeypatch.setattr(ModelChoice, "load", lambda choice: loaded.append(vars(choice)) or atlas)
+    monkeypatch.setattr(fm, "load", lambda name, **options: loaded.append((name, options["dtype"])))
     monkeypatch.setattr(fm.describing, "ask_model", lambda model: ask)
-    command = ["describe", "--store", atlas_store.folder, "3.17", "--with", "some-model", "--dtype", "bfloat16"]
+    command = ["describe", "3.17", "--store", atlas_store.folder, "--reader", "some-model", "--dtype", "bfloat16"]
     command += ["--out", tmp_path / "answers.jsonl"]
-    found = data(*command)
-    assert loaded[0] == {"model": "some-model", "device": None, "dtype": "bfloat16", "prepend_bos": None}
+    found = data(*command, "--full")
+    assert loaded[0] == ("some-model", "bfloat16")
     assert found["table"][0]["neuron"] == 17
     assert len(found["answers"]) == len(asked) > 2
     count = len(asked)
-    assert "null" in table(*command, width=120)
     assert csv(*command)["n"].tolist() == [found["table"][0]["n"]]
     assert len(asked) == count
 

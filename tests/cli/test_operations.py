@@ -24,6 +24,7 @@ from ffnmem.neurons import readable
 from ffnmem.scanning import Store, open_store
 from ffnmem.show.result import Result
 
+from ..describing.known import answer_knowing
 from ..editing.edits import made as made_edit
 from ..evaluation.made import EIFFEL
 from ..pages.page import Page
@@ -39,6 +40,8 @@ TYPED = {
     "subject": "Eiffel Tower",
     "text": "e",
     "config": "atlas",
+    "reader": "atlas",
+    "neurons": "1.5",
     "target": "Rome",
     "stores": "runs/0",
 }
@@ -79,6 +82,7 @@ def loaded(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPathF
         patch.setitem(TYPED, "edit", str(edit))
         patch.setitem(TYPED, "folder", str(tiny_store.folder))
         patch.setattr(fm, "load", lambda *_, **__: tiny)
+        patch.setattr(fm.describing, "ask_model", lambda _: answer_knowing)
         patch.setattr(readable, "LEVEL", 2.0)  # of values without training none promotes what comes next
         patch.setattr(readable, "WIDE", 1)
         yield

@@ -54,8 +54,8 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"neuron 1.5 {S} --shade", "every token {name}"),
     (f"neuron 1.5 {S} --shade --csv", "--shade --csv --json"),
     (f"polysemanticity {S} --draws 3", "--draws 20"),
-    (f"describe 1.5 {S}", "--with"),
-    (f"describe 9.5 {S} --with no/such/model", "layer 9"),
+    (f"describe 1.5 {S}", "--reader"),
+    (f"describe 9.5 {S} --reader no/such/model", "layer 9"),
     # Reports and facts.
     (f"report {P} {M} --html /nowhere/at/all.html", "/nowhere/at"),
     (f"cards {S}", "--neurons --layer --top-by"),

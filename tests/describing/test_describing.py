@@ -117,7 +117,7 @@ def test_seeds_decide_every_choice(store: Store, single: list[tuple[int, int]]) 
     for name in ("table", "contexts", "answers"):
         pd.testing.assert_frame_equal(getattr(first, name), getattr(again, name))
     assert first.answers["question"].tolist() != other.answers["question"].tolist()
-    assert first.provenance["describe"]["seed"] == 1
+    assert first.provenance["seed"] == 1
 
 
 def test_a_single_neuron_has_a_null_too(store: Store, single: list[tuple[int, int]], tmp_path: Path) -> None:
@@ -188,13 +188,13 @@ def test_dead_neurons_and_the_other_side(store: Store, meanings: Planted, gated_
     dead = truth[truth["meanings"] == 0].iloc[0]
     found = fm.describe(store, [(dead["layer"], dead["neuron"])], answer_knowing)
     assert found.table["why"].tolist() == ["never fires"]
-    assert "never fires" in found.summary()
+    assert found.descriptions["description"].tolist() == ["– (never fires)"]
     assert found.answers.empty
     for sign, factor in (("positive", 1), ("negative", -1)):
         both: Any = fm.describe(gated_store, ["0.1", "1.2"], str, sign=sign, shown=4, tested=4)
         assert (np.sign(both.contexts.query("part != 'quiet'")["coefficient"]) == factor).all()
         assert set(both.table["sign"]) == {sign}
-        assert ("side" in [column.name for column in both.listing().columns]) == (sign == "negative")
+        assert ("sign" in both.descriptions) == (sign == "negative")
 
 
 def test_nothing_is_asked_twice(store: Store, single: list[tuple[int, int]], tmp_path: Path) -> None:
