@@ -346,7 +346,7 @@ contexts = fm.editing.sample_contexts(model, n=2)
                 "How often edits take (ES), in paraphrases too (PS), and leave neighbours alone (NS, NS+), with 95% "
                 "intervals.",
                 'fm.plots.scores(fm.evaluate(model, whole, compare=("memit", "ft_l"), contexts=contexts))',
-                "ffnmem evaluate --compare memit --compare ft_l --facts atlas --limit 8 --plot scores.png",
+                "ffnmem evaluate atlas --compare memit --compare ft_l --limit 8 --plot scores.png",
             ),
             Picture(
                 "sweep",
@@ -362,7 +362,7 @@ contexts = fm.editing.sample_contexts(model, n=2)
 many = [fact for fact in facts[::29] if fact.target_new][:60]
 fm.plots.decay(fm.evaluation.sequential(model, many, at=(1, 3, 10, 30, 60), contexts=contexts))
 """,
-                "ffnmem evaluate sequential --at 1,3,10,30,60 --limit 60 --plot decay.png",
+                "ffnmem sequential atlas --at 1,3,10,30,60 --limit 60 --plot decay.png --order drawn",
             ),
             Picture(
                 "comparison",

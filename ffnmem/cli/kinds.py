@@ -171,7 +171,7 @@ def type_of(kind: Kind) -> Any:
     base = get_args(base)[0] if checks else base
     whole: Any = list[base] if many else base
     if many and base is int:  # 2,3 as well as 2 3
-        return Annotated[list[int], option(lambda _type, tokens: read_numbers([one.value for one in tokens]), "N")]
+        whole = Annotated[list[int], option(lambda _type, tokens: read_numbers([one.value for one in tokens]), "N")]
     if not checks:
         return whole
 

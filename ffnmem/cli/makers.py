@@ -110,7 +110,8 @@ def read_facts(
     """Facts of a source.
 
     Args:
-        source: atlas (the facts of the embedded model), or a file of facts.
+        source: atlas (the facts of the embedded model), a file of facts, or edits (a file, or a folder of files, as
+            ffnmem edit --out writes them), whose facts are taken.
         relation: Facts of this relation (landmark.city), or of all that begin so (landmark).
         subject: Facts whose subject contains this text, in any case.
         format: Of the file. [default: told by the first record]
@@ -119,7 +120,10 @@ def read_facts(
         seed: Of what is drawn.
         progress: called with "known", the facts asked and all of them.
     """
-    every, drawn = fm.load_facts(source, format), None if known else limit
+    from ..evaluation.editors import facts_of_edits, is_edits, read_edits  # needs torch
+
+    every = facts_of_edits(read_edits(source)) if is_edits(source) else fm.load_facts(source, format)
+    drawn = None if known else limit
     facts = choose_facts(every, source, relation=relation, subject=subject, limit=drawn, seed=seed)
     if not known:
         return facts

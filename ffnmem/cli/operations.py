@@ -56,6 +56,8 @@ KINDS = {
     "ChangeNames": "changes",
     "Removal": "removal",
     "GraphFile": "graph_file",
+    "OrdinaryText": "text",
+    "OtherFacts": "text",
     "NewFile": "new_file",
     "NewFolder": "new_folder",
     "ResultFile": "result_file",
@@ -70,7 +72,7 @@ ORDER = ("tokens", "firings", "neurons", "neuron", "layer", "token", "float", "i
 """Of the members of a union, the first is what is typed."""
 NEURONS = ("neuron", "neurons")
 """Kinds that name layer and neuron: beside a parameter ``layer`` of one of them, ``neuron`` is not typed."""
-NOT_TYPED = ("progress", "batch_tokens", "k")
+NOT_TYPED = ("progress", "batch_tokens", "keep_edits", "k")
 """``k``, how many rows a result has at most, is what --top says."""
 SETTINGS = ("Examples", "PageTokens")
 """Kinds of what is typed though it has one of these names."""

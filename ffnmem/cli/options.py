@@ -16,11 +16,11 @@ import ffnmem as fm
 
 from .._version import __version__
 from ..core.errors import InputError, quoted
-from ..core.files import check_new_folder, user_path, write_whole
+from ..core.files import user_path, write_whole
 from ..core.types import Division, Dtype
 from ..show.records import emit
 from .guard import note
-from .kinds import read_layer, read_neurons, read_settings, read_token
+from .kinds import read_layer, read_neurons, read_token
 from .replacing import FIGURE, FIGURES, OWN, PAGE, check_replaceable
 
 if TYPE_CHECKING:
@@ -80,11 +80,6 @@ def read_figure(_kind: Any, tokens: Tokens) -> Path:
     return path
 
 
-def read_new_folder(_kind: Any, tokens: Tokens) -> str:
-    """A folder that does not exist yet, or is empty, which is known before any work is done for nothing."""
-    return str(check_new_folder(tokens[0].value))
-
-
 def file_to_write(mark: bytes | None) -> Callable[[Any, Tokens], str]:
     """A converter: the name of a file that can be written, by :func:`check_replaceable`."""
 
@@ -103,7 +98,6 @@ Seed = Annotated[int, Parameter(validator=Number(gte=0), metavar="SEED", help="O
 BOS = Parameter(negative="--no-prepend-bos")
 Full = Annotated[bool, Parameter(help="With --json: everything, not only what the table shows.")]
 Position = Annotated[int, Parameter(metavar="POSITION")]
-Positive = Annotated[float, Parameter(validator=Number(gt=0))]
 Share = Annotated[float, Parameter(metavar="SHARE")]
 Layer = Annotated[int, Parameter(converter=of_one(read_layer), metavar="LAYER")]
 Layers = Annotated[list[int], Parameter(converter=of_all(lambda typed: [*map(read_layer, typed)]), metavar="LAYER")]
@@ -118,18 +112,6 @@ Neurons = Annotated[
 ]
 AnswerToken = Annotated[str | int, Parameter(converter=of_one(read_token), allow_leading_hyphen=True, metavar="TOKEN")]
 Shard = Annotated[tuple[int, int], Parameter(converter=read_shard, metavar="I/N", n_tokens=1, show_default=False)]
-Settings = Annotated[
-    dict[str, Any],
-    Parameter(
-        name="--set",
-        converter=of_all(read_settings),
-        metavar="NAME=VALUE",
-        n_tokens=1,
-    ),
-]
-OutFolder = Annotated[str, Parameter(alias="-o", metavar="DIR")]
-NewFolder = Annotated[str, Parameter(converter=read_new_folder, metavar="DIR")]
-ModelName = Annotated[str, Parameter(metavar="MODEL")]
 Directory = Annotated[str, Parameter(metavar="DIR")]
 StoreFolder = Annotated[Directory, Parameter(help="The folder of a scan.")]
 Corpus = Annotated[

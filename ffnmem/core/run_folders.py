@@ -13,6 +13,7 @@ from .checked_files import digest_of, is_whole
 from .errors import FileError, quoted
 from .files import make_folder, user_path
 from .folders import Kind, claimed
+from .progress import log
 from .provenance import Live
 from .saved import load_result, save_result
 
@@ -71,7 +72,11 @@ def run_folder(out: str | Path | None, kind: Kind, run: Mapping[str, Any]) -> It
         deciding = {name: value for name, value in content.items() if name != "model"}
         if difference := first_difference({name: before.get(name) for name in deciding}, deciding):
             raise FileError(f"{path} holds {kind.what} with {difference}: name another folder")
-        yield RunFolder(path, digest_of(deciding))
+        try:
+            yield RunFolder(path, digest_of(deciding))
+        except KeyboardInterrupt:
+            log.info("stopped: what is done is kept in %s; the same call goes on from there", out)
+            raise
 
 
 def read_run(out: str | Path, kind: Kind) -> dict[str, Any]:

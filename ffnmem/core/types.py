@@ -83,6 +83,10 @@ Removal = Any
 """What becomes of a neuron that is removed: "zero", "mean", a number, or a change such as ``Scale(2.0)``."""
 GraphFile = str | Path | None
 """A graph in the form of circuit-tracer."""
+OrdinaryText = Sequence[str] | str | Path | bool | None
+"""Texts about other things than facts that are edited: some, or a corpus of which some are drawn."""
+OtherFacts = Any
+"""Facts, or the name of their source."""
 NewFile = str | Path | None
 """A file to write where nothing lies."""
 ConfigSource = Any
@@ -163,6 +167,8 @@ EditorName = Literal[
 EDITORS = get_args(EditorName)
 WITHOUT_MOMENT = ("ft_l",)
 """Editors that need no second moment."""
+FactOrder = Literal["given", "drawn"]
+"""In which order facts are edited."""
 EvaluationProtocol = Literal["teacher_forced", "generated"]
 """How edits are judged: by the probabilities of given answers, or besides by what the model writes."""
 PROTOCOLS = get_args(EvaluationProtocol)

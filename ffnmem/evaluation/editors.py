@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..core.checked_files import digest
 from ..core.errors import (
+    FileError,
     InputError,
     check_choice,
     check_kind,
@@ -24,6 +25,7 @@ from ..core.errors import (
     quoted,
     unwarned,
 )
+from ..core.files import user_path
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.types import WITHOUT_MOMENT, Count, NonNegative, Positive, check_value, checked, read_kinds
@@ -310,6 +312,25 @@ def made(edits: Edit | Iterable[Edit] | Mapping[str, Edit], name: str = "made") 
     return MadeEdits(name, MappingProxyType(dict(zip(names, each, strict=True))))
 
 
+def is_edits(name: str) -> bool:
+    """Whether a name is of edits that were made before: a file, or a folder with some."""
+    return name.endswith(".zip") or (name not in EDITORS and user_path(name).is_dir())
+
+
+def read_edits(name: str) -> MadeEdits:
+    """The edits in a file, or in the files of a folder, by its name. Raises FileError, InputError."""
+    place = user_path(name)
+    files = sorted(place.glob("*.zip")) if place.is_dir() else [place]
+    if not files:
+        raise FileError(f"{name} has no edits in it: ffnmem edit --out writes them, as NAME.zip")
+    return made([Edit.load(file) for file in files], place.resolve().name if place.is_dir() else place.stem)
+
+
+def facts_of_edits(edits: MadeEdits) -> list[Fact]:
+    """The facts that edits are of, with their targets."""
+    return [replace(edit.facts[0], target_new=edit.targets[0]) for edit in edits.edits.values()]
+
+
 # -- the editors -------------------------------------------------------------------------------------------------------
 
 
@@ -336,6 +357,23 @@ RANGES: Mapping[str, Any] = {
 """Of options that are numbers."""
 
 
+def split_settings(editors: Sequence[Editor], settings: Settings) -> tuple[dict[str, Any], Settings]:
+    """Of settings the editors' own options by name, and those of how v* is found, where an editor looks for one.
+
+    Raises: InputError: a setting that there is not.
+    """
+    if not isinstance(settings, Mapping):
+        return {}, settings
+    known = {"base", *(one.name for one in fields(EditSettings))}
+    own = {name for editor in editors for name in editor.options}
+    if unknown := sorted({*settings} - known - own):
+        raise InputError(f"unknown setting {unknown_words(unknown[0], sorted(own))}")
+    if any(editor.procedure is not None for editor in editors):
+        own -= known
+    rest = {name: value for name, value in settings.items() if name not in own}
+    return {name: value for name, value in settings.items() if name in own}, rest or None
+
+
 def editor_options(editors: Sequence[str], settings: Settings = None, **given: Any) -> dict[str, Any]:
     """What editors of some names are run with: their own options by name, and all other settings in ``settings``.
 
@@ -344,15 +382,7 @@ def editor_options(editors: Sequence[str], settings: Settings = None, **given: A
 
     Raises: InputError: a setting that there is not, or something that does nothing with these editors.
     """
-    own = {name for editor in editors for name in EDITORS[editor].options} - {"force"}
-    if isinstance(settings, Mapping):
-        options = {name: value for name, value in settings.items() if name in own}
-        settings = {name: value for name, value in settings.items() if name not in own}
-        known = {"base", *(one.name for one in fields(EditSettings))} - {"layer"}
-        if unknown := sorted({*settings} - known):
-            raise InputError(f"unknown setting {unknown_words(unknown[0], sorted(own))}")
-    else:
-        options = {}
+    options, settings = split_settings([EDITORS[name] for name in editors], settings)
     editing = [name for name in editors if name != "none"]
     searching = [name for name in editing if name not in WITHOUT_MOMENT]
     rome = [name for name in editing if EDITORS[name].procedure == "rome"]
@@ -364,6 +394,15 @@ def editor_options(editors: Sequence[str], settings: Settings = None, **given: A
                 raise InputError(f"{word} does nothing with {', '.join(editors)}: leave it out")
             options[name] = value
     return options
+
+
+def check_editors(
+    editors: Sequence[object], layer: LayerName | None = None, moment: Moment = None, settings: Settings = None
+) -> None:
+    """Raise InputError for editors that there are not, and for settings that are unknown or do nothing with them."""
+    names = [editor.name for editor in choose_editors(editors) if editor.all is None]
+    if names or layer is not None or moment is not None or settings:
+        editor_options(names or ["none"], settings, layer=layer, moment=moment)
 
 
 def check_together(editor: Editor) -> None:
@@ -400,6 +439,8 @@ def choose_editors(editors: Sequence[object]) -> tuple[Editor, ...]:
     """Editors of names, and functions as editors; raises InputError for an unknown or repeated one."""
     found: list[Editor] = []
     for one in editors:
+        if isinstance(one, str) and is_edits(one):
+            one = read_edits(one)
         if isinstance(one, str):
             found.append(EDITORS[check_choice("editor", one, EDITORS)])
         elif isinstance(one, MadeEdits):
@@ -436,6 +477,8 @@ def set_up(
         contexts without ``{}``, unknown settings. OutOfRangeError: no such layer. ModelError: edits of another model.
     """
     model = plain.model
+    given, settings = split_settings(editors, settings)
+    options = {**given, **options}
     for editor in editors:
         if isinstance(editor.all, MadeEdits):
             editor.all.check(model)

@@ -19,11 +19,12 @@ from ..core.neuron_names import LayerName
 from ..core.plain_values import plain_value
 from ..core.progress import Progress
 from ..core.run_folders import RunFolder, run_folder
-from ..core.types import PROTOCOLS, Count, Seed, checked
+from ..core.types import PROTOCOLS, Count, EvaluationProtocol, OrdinaryText, OtherFacts, OutFolder, Seed, checked
 from ..editing.edit import Edit
-from ..editing.preparing import EditPlan
+from ..editing.preparing import EditPlan, Moment, Settings
 from ..editing.wording import missed_words
-from ..facts.fact import Fact, as_facts
+from ..facts.fact import Fact, Facts, as_facts
+from ..facts.formats import load_facts
 from ..models.model import Model
 from ..models.replaying import PlainLayers
 from .editors import (
@@ -31,6 +32,7 @@ from .editors import (
     EditOrReason,
     OwnEditor,
     Setup,
+    check_editors,
     choose_editors,
     edit_conditions,
     own_editors,
@@ -45,7 +47,7 @@ from .metrics import (
     roles_of,
 )
 from .scores import DRAWS, Scores
-from .texts import LENGTH, Source, Texts, drift_texts
+from .texts import LENGTH, Texts, drift_texts
 from .written import NEW, Interview, Written
 
 EVALUATION = Kind("manifest.json", "ffnmem evaluation", 1, "the evaluation", subfolders=("chunks",))
@@ -56,7 +58,7 @@ CHUNK = 8  # facts whose v* are found together, and that are kept together
 @checked
 def evaluate(
     model: Model,
-    facts: Fact | Iterable[Fact],
+    facts: Facts,
     editor: str | OwnEditor = "rome",
     *,
     compare: Sequence[str | OwnEditor] = (),
@@ -64,46 +66,67 @@ def evaluate(
     metrics: Iterable[str] | None = None,
     layer: LayerName | None = None,
     seed: Seed = 0,
-    out: str | Path | None = None,
-    protocol: str = "teacher_forced",
-    others: Iterable[Fact] | None = None,
-    drift: Source = None,
+    out: OutFolder | None = None,
+    moment: Moment = None,
+    settings: Settings = None,
+    protocol: EvaluationProtocol = "teacher_forced",
+    others: OtherFacts = None,
+    drift: OrdinaryText = None,
     draws: Count = DRAWS,
     keep_edits: bool = False,
     progress: Progress | None = None,
     **options: Any,
 ) -> Scores:
-    """Edit each fact by itself and measure what the edit does, without touching the model's weights.
+    """Edit facts, each by itself, and measure what the edits do.
+
+    Does the edited model say the new target, in other words too, and still the old one of neighbours? The model's
+    weights stay as they are. In tables and JSON, in percent of facts:
+
+      ES, PS  the new target is likelier than the true one: prompt, paraphrases
+      NS      the true one is likelier than the new: prompts about neighbours
+      S       harmonic mean of ES, PS and NS
+      EM, PM, NM  by how much: differences of the probabilities behind these
+      NS+     NS right after the edit's own sentence
+      NKL     how far the next token's distribution moves on neighbours (nats)
+
+    Facts without a new target, and edits that would break the model, are failures: they are listed with their reason,
+    and count in no mean. Edits that do not reach their target are listed with them, and count. Intervals are 95%
+    bootstraps over facts.
 
     Args:
         model: from :func:`ffnmem.load`, as it is now.
         facts: each edited from this model.
-        editor: a name of :data:`ffnmem.evaluation.editors.EDITORS`, or a function of model and facts (whose
-            ``target_new`` is what is asked for) that gives an edit each. :func:`ffnmem.evaluation.made` makes one of
-            edits that are there already.
+        editor: how facts are written: rome, rome_original, memit, memit_original, alphaedit, alphaedit_original, ft_l;
+            none leaves the model; or edits that are there already, a file or a folder of files as "ffnmem edit --out"
+            writes them: each fact gets its own, and one without is a failure. In Python, also a function of model and
+            facts (whose ``target_new`` is what is asked for) that gives an edit each, or
+            :func:`ffnmem.evaluation.made` of some edits.
         compare: further editors for the same facts. Those that find a v* by the same settings share it; NAME_original
             is the published program of NAME, whose settings are its own.
         target: the new target of all facts; default each fact's ``target_new``.
-        metrics: names of :data:`ffnmem.evaluation.metrics.METRICS`; default all but those of written answers.
+        metrics: such as ES, NKL or S (:data:`ffnmem.evaluation.metrics.METRICS`); default all but those of written
+            answers.
         layer: whose FFN is edited; default the one published for the model's name, else one that ships for it, else one
             by its depth; ``settings["layer_by"]`` tells which.
         seed: of contexts, of the texts for drift and of the bootstrap.
         out: a folder to keep results in, chunk by chunk, made if missing. The same call goes on where one was stopped,
             and gives the same table.
+        moment: the second moment of the model's coefficients, a file as "ffnmem moment" writes it; default the one
+            that ships with atlas.
+        settings: any other setting of the editors, such as steps=40, clamp=2, keys=original, layers=2 or force=true.
         protocol: "teacher_forced" compares probabilities of given answers; "generated" besides lets the model write,
             greedily, up to the end of a sentence or line: in answer to the prompt, its paraphrases and negations, after
             a mention of the old object, about the subject's other relations and about neighbours, and to questions that
             join several facts. What it wrote is in :attr:`Scores.transcripts`.
-        others: with "generated", further facts, among which those are found that say something else of the same
-            subjects, and what follows from an edit. They are not edited.
+        others: with "generated", further facts, or their source, among which those are found that say something else
+            of the same subjects, and what follows from an edit. They are not edited.
         drift: texts that have nothing to do with the facts, or a corpus to draw 20 from; default the corpus that ships
             with an embedded model, for others none; False for none.
         draws: of the bootstrap.
         keep_edits: give back the edits, in :attr:`Scores.edits`. They are small but for those of ft_l. Not with
             ``out``, which keeps none.
         progress: called with "evaluate", the cases done and all of them.
-        options: of the editors: ``moment``, ``contexts``, ``settings``, ``force``, ``ridge`` and their own, each given
-            to the editors that take it.
+        options: of the editors: ``contexts``, and what ``settings`` takes, each given to the editors that take it.
 
     Returns: :class:`Scores`: ``.cases``, ``.summary``, ``.relations``, ``.failures``. A fact that cannot be edited is a
         failure with its reason; so is one whose edit is not reached (:class:`ffnmem.editing.verifying.Verified`; of
@@ -115,6 +138,12 @@ def evaluate(
             edits of another model. UnsupportedModelError: layers that cannot be run by themselves.
 
     Source: Meng et al. 2022 (2202.05262), §4 and appendix D.
+
+    Example:
+        $ ffnmem evaluate atlas --limit 2 --compare memit
+        $ ffnmem evaluate eiffel.zip --editor eiffel.zip
+        $ ffnmem evaluate atlas --limit 2 --protocol generated \\
+            --others atlas --settings steps=10
     """
     every = as_facts(facts)
     editors = choose_editors((editor, *compare))
@@ -125,6 +154,7 @@ def evaluate(
     texts = drift_texts(model, drift, seed) if any(METRICS[name].asks == "texts" for name in wanted) else ()
     if metrics is None and not texts:
         wanted = tuple(name for name in wanted if METRICS[name].asks != "texts")
+    options |= {"moment": moment, "settings": settings}
     setup = set_up(PlainLayers(model), editors, target, layer=layer, seed=seed, **options)
     bench = Bench.of(setup, editors, every, wanted, texts, pool)
     edits: dict[str, dict[str, Edit]] | None = {} if keep_edits else None
@@ -152,10 +182,24 @@ def evaluate(
     return scores
 
 
-def other_facts(protocol: str, others: Iterable[Fact] | None) -> list[Fact] | None:
+def check_evaluate(
+    editor: str | OwnEditor = "rome",
+    compare: Sequence[str | OwnEditor] = (),
+    layer: LayerName | None = None,
+    moment: Moment = None,
+    settings: Settings = None,
+    protocol: EvaluationProtocol = "teacher_forced",
+    others: OtherFacts = None,
+) -> None:
+    """Raise what needs no model: for editors and settings, and for other facts that nobody asks about."""
+    check_editors((editor, *compare), layer, moment, settings)
+    other_facts(protocol, others)
+
+
+def other_facts(protocol: str, others: OtherFacts) -> list[Fact] | None:
     """The further facts to ask about where answers are written; None where none are. Raises InputError."""
     if check_choice("protocol", protocol, PROTOCOLS) == "generated":
-        return as_facts(others or (), least=0)
+        return load_facts(others) if isinstance(others, str | Path) else as_facts(others or (), least=0)
     if others is not None:
         raise InputError("others are asked about with protocol='generated' alone: give that, or leave them out")
     return None

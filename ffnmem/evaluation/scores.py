@@ -6,15 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
 from ..core.errors import check_choice, counted
-from ..core.json_values import plain
 from ..core.provenance import Provenance
 from ..core.saved import NOT_SAVED
-from ..core.sheets import Column, Line, Sheet, Span, Table, line, rows
+from ..core.sheets import Column, Line, Span, Table, line, rows
 from ..core.types import Seed, checked
 from ..editing.edit import Edit
 from ..show.result import Result
@@ -28,16 +27,16 @@ MAIN = ("S", "ES", "PS", "NS", "NS_plus")
 SIZES = ("EM", "PM", "NM", "exact", "exact_paraphrase", "NKL")
 DRIFT = ("drift_kl", "drift_perplexity", "drift_loss", "change", "norm", "steps")
 PROBES = ("reverse", "alias", "unrelated")
-SIZED = (SIZES, "margins and exact answers, in percent; NKL in nats", "")
-DRIFTED = (DRIFT, "what else moved", "")
+SIZED = (SIZES, "Margins and exact answers, in percent; NKL in nats", "")
+DRIFTED = (DRIFT, "What else moved", "")
 SAID = (
     ("says", "says_exact", "says_paraphrase", "says_paraphrase_exact", "says_attacked"),
-    "what the model writes: the new target, in percent",
+    "What the model writes: the new target, in percent",
     "exactly: and nothing else; P: to paraphrases; attacked: behind prefixes that name the old target",
 )
 AROUND = (
     ("says_negated", "old_attacked", "overflow", "others_right", "neighbours_overflow", "neighbours_right"),
-    "and where it should not, and what should stay",
+    "And where it should not, and what should stay",
     "negated: the new target, under negation; old: the old one, attacked; overflow: the new one in the subject's other "
     "relations, others: these right; N new, N right: what is said of neighbours",
 )
@@ -51,16 +50,15 @@ HEADS = {
     "change": "‖ΔW‖/‖W‖",
     "norm": "‖W‖/‖W₀‖",
 }
-REASONS = 5
 
 
-def score_tables(summary: pd.DataFrame, column: str, *tables: tuple[Sequence[str], str, str]) -> list[Table]:
-    """For each group of metrics, its title and what its headings mean, a table where any of them was measured.
+def score_tables(summary: pd.DataFrame, column: str, *tables: tuple[Sequence[str], str, str]) -> dict[str, Table]:
+    """By title, for each group of metrics and what its headings mean, a table where any of them was measured.
 
     A row for each value of a column; the mean of a metric above its interval.
     """
     known = set(summary.dropna(subset="mean")["metric"])
-    found = []
+    found: dict[str, Table] = {}
     for names, title, legend in tables:
         measured = [name for name in names if name in known]
         if not measured:
@@ -73,7 +71,7 @@ def score_tables(summary: pd.DataFrame, column: str, *tables: tuple[Sequence[str
             n = format_counts([int(means.loc[name, "n"]) for name in counted])
             shown.add(str(value), n, *(format_mean(means, name) for name in measured))
         few = too_few(summary, [name for name in measured if name not in DRIFT])
-        found.append(shown.table(title, caption="; ".join(filter(None, (legend, few)))))
+        found[title] = shown.table(title, caption="; ".join(filter(None, (legend, few))))
     return found
 
 
@@ -90,19 +88,7 @@ def list_variants(summary: pd.DataFrame) -> list[tuple[Sequence[str], str, str]]
     known = [name for name in VARIANTS if name in means and name.split("_")[0] in means]
     if not any((means[name] - means[name.split("_")[0]]).abs().max() > 0 for name in known):
         return []
-    return [(VARIANTS, "the same by the first token that differs, and by the whole string's probability", "")]
-
-
-def transcript_table(found: pd.DataFrame) -> Table | None:
-    """Of the first fact that was edited, what was written in answer to the first prompt of each kind."""
-    if found.empty:
-        return None
-    first = found[found["id"] == found["id"].iloc[0]]
-    shown = first[first["prompt"] == first.groupby("kind")["prompt"].transform("first")]
-    shown = shown.sort_values("kind", key=lambda kinds: pd.Series(pd.factorize(kinds)[0], kinds.index), kind="stable")
-    wide = (Column(name, wraps=True) for name in ("prompt", "before", "after"))
-    caption = f"--json --full has all {counted(len(found), 'answer')}"
-    return Table.of(shown, "kind editor", *wide, title=f"what was written about {found['id'].iloc[0]}", caption=caption)
+    return [(VARIANTS, "The same by the first token that differs, and by the whole string's probability", "")]
 
 
 def format_counts(counts: Sequence[int]) -> str:
@@ -145,31 +131,23 @@ def relation_table(relations: pd.DataFrame) -> Table:
         n = format_counts([int(means.loc[name, "n"]) for name in known if name in means.index])
         figures = [float(means.loc[name, "mean"]) if name in means.index else math.nan for name in known]
         shown.add(str(relation), str(editor), n, *figures)
-    return shown.table("by relation", caption="--csv and --json have the intervals")
+    return shown.table("By relation", caption="JSON has the intervals")
 
 
-def missing_lines(missing: Mapping[str, str]) -> tuple[Line, ...] | None:
-    """What was not measured, a line a reason; None where all was."""
+def missing_table(missing: Mapping[str, str]) -> pd.DataFrame:
+    """What was not measured, a row a reason."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in missing.items():
         by_reason.setdefault(reason, []).append(NAMES.get(name, name))
-    return tuple(line(f"{', '.join(names)}: {reason}") for reason, names in by_reason.items()) or None
-
-
-def failure_table(failures: pd.DataFrame) -> Table | None:
-    """The first facts that were not edited, or whose edit was not reached, and why."""
-    if not len(failures):
-        return None
-    names = [Column(name) for name in ("layer", "editor", "id") if name in failures]
-    title = f"{counted(len(failures), 'edit')} {'was' if len(failures) == 1 else 'were'} not made or not reached"
-    caption = "--json has all of them" if len(failures) > REASONS else ""
-    return Table.of(failures.head(REASONS), *names, Column("failure", wraps=True), title=title, caption=caption)
+    rows = [(", ".join(names), reason) for reason, names in by_reason.items()]
+    return pd.DataFrame(rows, columns=["metrics", "reason"], dtype=object)
 
 
 # `Scores`: what an evaluation of editors measured, case by case and over records.
 
 DRAWS = 1000
-FIRST = ("S", "ES", "PS", "NS")  # of a line
+WON = {"ES": "prompts", "PS": "paraphrases"}
+MOST_EDITORS = 3  # that have a sentence each
 
 
 @checked
@@ -198,9 +176,17 @@ class Scores(Result):
     seed: Seed = 0
     edits: Mapping[str, Mapping[str, Edit]] = field(default_factory=dict, metadata=NOT_SAVED)
 
-    main = "cases"
-    in_json = "missing relations cases transcripts failures settings draws seed"
-    not_brief = "cases relations transcripts"
+    heading = "facts"
+    tables: ClassVar = {
+        "overview": "",
+        "transcripts": "kind editor id prompt before after",
+        "failures": "editor id failure",
+        "not_measured": "metrics reason",
+        "relations": "|",
+        "cases": "|editor id target ES PS NS reached",
+        "made_with": "|*",
+    }
+    main, only_shown, in_full = "means", "overview", "means"
 
     @property
     def editors(self) -> tuple[str, ...]:
@@ -274,20 +260,6 @@ class Scores(Result):
         """
         return summarise(self.of(first), self.metrics, self.draws, self.seed, minus=self.of(second))
 
-    def to_frame(self) -> pd.DataFrame:
-        """A copy of ``cases``, with settings and provenance in its ``attrs``."""
-        frame = self.cases.copy()
-        frame.attrs = {"settings": dict(self.settings), "provenance": self.provenance.to_dict()}
-        return frame
-
-    def first_rows(self, top: int | None = None) -> pd.DataFrame:
-        """The first cases; what was written stands in ``transcripts``."""
-        return self.cases.drop(columns="written", errors="ignore")[:top]
-
-    def to_dict(self, top: int | None = None) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {"summary": plain(self.with_unedited), **super().to_dict(top)}
-
     def __len__(self) -> int:
         return len(self.of())
 
@@ -301,45 +273,61 @@ class Scores(Result):
         return summarise(cases, names, self.draws, self.seed).assign(editor="(unedited)")
 
     @property
-    def with_unedited(self) -> pd.DataFrame:
-        """``summary`` below the unedited model's rows, whose editor is "(unedited)": what tables, JSON and CSV have."""
+    def means(self) -> pd.DataFrame:
+        """``summary`` below the unedited model's rows, whose editor is "(unedited)"."""
         unedited = self.unedited
-        return (
-            self.summary
-            if unedited is None
-            else pd.concat([unedited[list(self.summary)], self.summary], ignore_index=True)
-        )
+        every = self.summary if unedited is None else pd.concat([unedited[list(self.summary)], self.summary])
+        frame = every.reset_index(drop=True)
+        frame.attrs = {"settings": dict(self.settings), "provenance": self.provenance.to_dict()}
+        return frame
 
-    def summary_line(self) -> str:
-        """``rome S 92.1, ES 98.0, …; 200 facts, 3 failures``."""
-        parts = []
-        for editor, group in self.summary.groupby("editor", sort=False):
-            means = {n: mean for n, mean in zip(group["metric"], group["mean"], strict=True) if not math.isnan(mean)}
-            parts.append(f"{editor} " + (", ".join(f"{n} {means[n]:.1f}" for n in FIRST if n in means) or "–"))
-        failed = f", {counted(len(self.failures), 'failure')}" if len(self.failures) else ""
-        return f"{'; '.join(parts)}; {counted(len(self), 'fact')} of {self.provenance.model}{failed}"
+    @property
+    def facts(self) -> str:
+        """How many."""
+        return f"{len(self):,}, each edited by itself"
+
+    @property
+    def verdict(self) -> str:
+        """What the edits of each editor do, and how many were not made or not reached."""
+        means = self.summary.pivot_table(index="editor", columns="metric", values="mean", sort=False)
+        failed = f"{counted(len(self.failures), 'edit')} not made or not reached." if len(self.failures) else ""
+        if len(means) > MOST_EDITORS and "S" in means:
+            best = str(means["S"].idxmax())
+            return f"Of {len(means)} editors {best} has the best score S, {means['S'].max():.1f}. {failed}".rstrip()
+        said = []
+        for editor, row in means.iterrows():
+            shares = {name: f"{row[name]:.1f}%" for name in ("ES", "PS", "NS") if name in row.dropna()}
+            new = [f"{shares[name]} of the {words}" for name, words in WON.items() if name in shares]
+            parts = [f"the new target is likelier than the true one after {' and '.join(new)}"] if new else []
+            if "NS" in shares:
+                parts.append(f"the true one stays likelier after {shares['NS']} of the prompts about neighbours")
+            said += [f"With {editor}, {', and '.join(parts)}."] if parts else []
+        return " ".join(filter(None, [*said, failed]))
+
+    @property
+    def overview(self) -> dict[str, Table]:
+        """Means over the facts, above their intervals, beside those of the unedited model."""
+        summary = self.means
+        main = (MAIN, "Scores, in percent", ""), SIZED, *list_variants(summary), DRIFTED
+        return score_tables(summary, "editor", SAID, AROUND, *main, (PROBES, "More, in percent", ""))
+
+    @property
+    def not_measured(self) -> pd.DataFrame:
+        """The metrics that no fact gives a value, and why."""
+        return missing_table(self.missing)
+
+    def shown_relations(self, top: int | None) -> Table:
+        """The main scores of each relation."""
+        return relation_table(self.relations)
+
+    def shown_cases(self, top: int | None) -> pd.DataFrame:
+        """A row an editor and fact; what was written stands in ``transcripts``."""
+        return self.cases.drop(columns="written", errors="ignore").head(len(self.cases) if top is None else top)
+
+    @property
+    def made_with(self) -> pd.DataFrame:
+        """What was asked for."""
+        return pd.DataFrame([*self.settings.items()], columns=["setting", "is"], dtype=object)
 
     def __repr__(self) -> str:
-        return f"Scores({self.summary_line()})"
-
-    def sheet(self, relations: bool = False, kept: str | None = None) -> Sheet:
-        """The scores of each editor beside those of the unedited model, what else moved, and the failures.
-
-        Args:
-            relations: adds the main scores of each relation. kept: adds the folder that holds them.
-        """
-        summary = self.with_unedited
-        return Sheet.of(
-            *score_tables(summary, "editor", SAID, AROUND),
-            *score_tables(summary, "editor", (MAIN, "scores, in percent", ""), SIZED, *list_variants(summary)),
-            *score_tables(summary, "editor", DRIFTED, (PROBES, "more, in percent", "")),
-            transcript_table(self.transcripts),
-            relation_table(self.relations) if relations else None,
-            failure_table(self.failures),
-            {
-                "facts": f"{len(self):,}, each edited by itself",
-                "not measured": missing_lines(self.missing),
-                "kept in": kept,
-            },
-            self.provenance,
-        )
+        return f"Scores({self.verdict})"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -20,14 +20,24 @@ from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.run_folders import RunFolder
-from ..core.sheets import Sheet
-from ..core.token_text import printable
-from ..core.types import Count, Positive, Seed, checked
+from ..core.sheets import Table
+from ..core.types import (
+    Count,
+    EvaluationProtocol,
+    FactOrder,
+    OrdinaryText,
+    OtherFacts,
+    OutFolder,
+    Positive,
+    Seed,
+    checked,
+)
 from ..editing.edit import Edit
 from ..editing.ledger import set_edits
 from ..editing.moments import SecondMoment
-from ..editing.preparing import weight_norm
-from ..facts.fact import Fact, as_facts
+from ..editing.preparing import Moment, Settings, weight_norm
+from ..facts.fact import Fact, Facts, as_facts
+from ..facts.listing import shuffle_facts
 from ..models.hooks import OpenBlock
 from ..models.model import Model
 from ..models.replaying import PlainLayers
@@ -36,6 +46,7 @@ from .editors import OwnEditor, ProtectedKeys, Setup, check_together, choose_edi
 from .evaluating import (
     Bench,
     case_frame,
+    check_evaluate,
     describe_case,
     failure_of,
     is_unlooked,
@@ -52,12 +63,10 @@ from .scores import (
     MAIN,
     SAID,
     SIZED,
-    failure_table,
-    missing_lines,
+    missing_table,
     score_tables,
-    transcript_table,
 )
-from .texts import DRIFT, Source, Texts, drift_texts, mentions_none
+from .texts import DRIFT, Texts, drift_texts, mentions_none
 from .written import COLUMNS as TRANSCRIPT
 from .written import Written, read_transcripts
 
@@ -97,9 +106,16 @@ class Decay(Result):
     steps: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(STEPS)))
     collapse: Positive = COLLAPSE
 
-    main = "frame"
-    in_json = "editor edits steps collapsed collapse missing transcripts failures settings"
-    not_brief = "transcripts"
+    heading = "editor manner collapsed"
+    tables: ClassVar = {
+        "overview": "",
+        "transcripts": "edits kind id prompt before after",
+        "failures": "id failure",
+        "not_measured": "metrics reason",
+        "steps": "|*",
+        "made_with": "|*",
+    }
+    main, only_shown, in_full = "frame", "overview", "frame steps"
 
     @property
     def collapsed(self) -> int | None:
@@ -139,20 +155,20 @@ class Decay(Result):
         return pd.concat(tables, ignore_index=True)[["edits", *TRANSCRIPT]]
 
     @property
-    def edits(self) -> pd.DataFrame:
-        """``frame``, under the name that JSON has for it."""
-        return self.frame
-
-    @property
-    def collapse_words(self) -> str:
+    def verdict(self) -> str:
         """Where the model collapsed, with the loss before all edits and then; or that it did not, or nobody knows."""
         loss = self.steps.set_index("edits")["loss"]
         if loss.empty or math.isnan(loss.iloc[0]):
-            return "not told: there is no ordinary text to read (give drift)"
-        first, words = f"loss on ordinary text {loss.iloc[0]:.2f}", f"none within {loss.index[-1]:,} edits"
+            return "Whether the model collapsed is not known: there is no ordinary text to read (give drift)."
         if self.collapsed is None:
-            return f"{words}: {first}, at most {loss.max():.2f} nats a token"
-        return f"collapsed at edit {self.collapsed:,}: {first} → {loss.loc[self.collapsed]:.2f} nats a token"
+            return (
+                f"The model does not collapse within {counted(int(loss.index[-1]), 'edit')}: its loss on ordinary text "
+                f"was {loss.iloc[0]:.2f}, and is at most {loss.max():.2f} nats a token."
+            )
+        return (
+            f"The model collapses at edit {self.collapsed:,}: its loss on ordinary text goes from {loss.iloc[0]:.2f} "
+            f"to {loss.loc[self.collapsed]:.2f} nats a token."
+        )
 
     @property
     def manner(self) -> str:
@@ -160,62 +176,60 @@ class Decay(Result):
         together = self.settings.get("together", 1)
         return "one edit after another" if together == 1 else f"one edit of {together:,} facts after another"
 
-    def summary(self) -> str:
-        points = ", ".join(map(str, self.frame["edits"].unique()))
-        failed = f", {counted(len(self.failures), 'failure')}" if len(self.failures) else ""
-        words = "" if self.collapsed is None else f"; {self.collapse_words}"
-        return f"{self.editor} of {printable(self.provenance.model)} after {points} edits{failed}{words}"
+    @property
+    def overview(self) -> dict[str, Table]:
+        """Means over the facts edited so far, above their intervals."""
+        return score_tables(self.frame, "edits", SAID, AROUND, (MAIN, "Scores, in percent", ""), SIZED, DRIFTED)
 
-    def sheet(self, kept: str | None = None) -> Sheet:
-        """The scores of all edits so far, after so many, the failures, and whether the model collapsed.
+    @property
+    def not_measured(self) -> pd.DataFrame:
+        """The metrics that no fact gives a value, and why."""
+        return missing_table(self.missing)
 
-        Args:
-            kept: adds the folder that holds them.
-        """
-        title = f"{self.editor}, {self.manner}, in percent"
-        last = self.transcripts[self.transcripts["edits"] == self.transcripts["edits"].max()]
-        return Sheet.of(
-            *score_tables(self.frame, "edits", SAID, AROUND),
-            *score_tables(self.frame, "edits", (MAIN, title, ""), SIZED, DRIFTED),
-            transcript_table(last),
-            failure_table(self.failures),
-            {"collapse": self.collapse_words, "not measured": missing_lines(self.missing), "kept in": kept},
-            self.provenance,
-        )
+    @property
+    def made_with(self) -> pd.DataFrame:
+        """What was asked for."""
+        return pd.DataFrame([*self.settings.items()], columns=["setting", "is"], dtype=object)
 
 
 @checked
 def sequential(
     model: Model,
-    facts: Iterable[Fact],
+    facts: Facts,
     editor: str | OwnEditor = "rome",
     at: Sequence[Count] | None = None,
     *,
     together: Count = 1,
+    order: FactOrder = "given",
     target: str | None = None,
     metrics: Iterable[str] | None = None,
     layer: LayerName | None = None,
     seed: Seed = 0,
-    out: str | Path | None = None,
-    protocol: str = "teacher_forced",
-    others: Iterable[Fact] | None = None,
-    drift: Source = None,
-    collapse: float = COLLAPSE,
+    out: OutFolder | None = None,
+    moment: Moment = None,
+    settings: Settings = None,
+    protocol: EvaluationProtocol = "teacher_forced",
+    others: OtherFacts = None,
+    drift: OrdinaryText = None,
+    collapse: Positive = COLLAPSE,
     draws: Count = DRAWS,
     progress: Progress | None = None,
     **options: Any,
 ) -> Decay:
-    """Edit facts one after another, each in the model that the edits before it left, and measure them on the way.
+    """Make edits one after another, keep them, and measure on the way.
 
-    The edits are written into the model's weights and taken out again in the end, bit for bit, whatever happens. Second
-    moment and contexts are those of the model as it was; alphaedit protects the keys of the facts before.
+    Each fact is edited in the model that the edits before it left. The edits are written into the model's weights and
+    taken out again in the end, bit for bit, whatever happens. Second moment and contexts are those of the model as it
+    was; alphaedit protects the keys of the facts before.
     After each edit the loss on ordinary text is read, and how large the weights are.
 
     Args:
-        model, editor, target, layer, seed, draws, options: as :func:`ffnmem.evaluate` has them.
-        facts: in the order in which they are edited.
+        model, editor, target, layer, moment, settings, seed, draws, options: as :func:`ffnmem.evaluate` has them.
+        facts: to be edited.
         at: after how many facts to measure; default 1, 10, 100 … as far as the facts go, and all of them. Measured is
             where an edit ends: with ``together``, at the first multiple of it, or the last fact, that is not less.
+        order: of the facts: as "given", or "drawn" with the seed. In a file facts that stand together are often alike,
+            and what one edit does to the next would be taken for what edits do.
         together: facts edited at a time, in one edit, by editors that can: memit and alphaedit.
         metrics: default all but those of written answers.
         out: a folder to keep each edit in as it is made (:meth:`ffnmem.Edit.load` reads those in ``edits``), what each
@@ -237,8 +251,14 @@ def sequential(
 
     Source: Gupta et al. 2024 (2401.07453); Meng et al. 2023 (2210.07229), §5.2; perplexity as the sign of a collapse:
         Yang et al. 2024 (2402.09656).
+
+    Example:
+        $ ffnmem sequential atlas --at 1,3 --editor ft_l --limit 3 --order drawn
+        $ ffnmem sequential atlas --editor memit --limit 2 --together 2
     """
     every = as_facts(facts)
+    if order == "drawn":
+        every = shuffle_facts(every, seed)
     editors = choose_editors((editor,))
     if together > 1:
         check_together(editors[0])
@@ -246,6 +266,7 @@ def sequential(
     pool = other_facts(protocol, others)
     wanted = check_metrics(metrics, pool is not None)
     texts = drift_texts(model, drift, seed)
+    options |= {"moment": moment, "settings": settings}
     setup = set_up(PlainLayers(model), editors, target, layer=layer, seed=seed, **options)
     bench = Bench.of(setup, editors, every, wanted, texts, pool, at=points, together=together)
     name, settings = editors[0].name, bench.settings
@@ -276,6 +297,21 @@ def sequential(
         if folder.path is not None:
             decay.save(folder.path / DECAY)
     return decay
+
+
+def check_sequential(
+    editor: str | OwnEditor = "rome",
+    together: int = 1,
+    layer: LayerName | None = None,
+    moment: Moment = None,
+    settings: Settings = None,
+    protocol: EvaluationProtocol = "teacher_forced",
+    others: OtherFacts = None,
+) -> None:
+    """Raise what needs no model: as :func:`ffnmem.evaluate`, and for an editor that edits one fact at a time."""
+    check_evaluate(editor, (), layer, moment, settings, protocol, others)
+    if together > 1:
+        check_together(choose_editors((editor,))[0])
 
 
 def checkpoints(at: Sequence[int] | None, facts: int, together: int = 1) -> list[int]:

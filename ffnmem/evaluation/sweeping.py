@@ -6,25 +6,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
-from ..core.errors import FileError, InputError, check_choice, counted, listed, quoted
+from ..core.errors import FileError, InputError, check_choice, listed, quoted
 from ..core.files import user_path
 from ..core.folders import names_in
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Sheet
-from ..core.types import checked
-from ..facts.fact import KINDS, Fact, as_facts
+from ..core.sheets import Table
+from ..core.types import Seed, checked
+from ..editing.preparing import Moment, Settings
+from ..facts.fact import KINDS, Facts, as_facts
 from ..models.model import Model
 from ..show.result import Result
-from .editors import OwnEditor
+from .editors import OwnEditor, check_editors
 from .evaluating import evaluate
 from .metrics import METRICS, explain_missing, from_prompts
-from .scores import MAIN, SIZED, Scores, failure_table, missing_lines, score_tables
+from .scores import MAIN, SIZED, Scores, missing_table, score_tables
 
 
 @checked
@@ -40,13 +41,32 @@ class Sweep(Result):
     scores: Mapping[int, Scores]
     provenance: Provenance
 
-    main = "frame"
-    in_json = "editor layers missing failures"
+    heading = "editor facts"
+    tables: ClassVar = {"overview": "", "failures": "layer id failure", "not_measured": "metrics reason"}
+    main, only_shown, in_full = "frame", "overview", "frame"
 
     @property
-    def layers(self) -> pd.DataFrame:
-        """``frame``, under the name that JSON has for it."""
-        return self.frame
+    def verdict(self) -> str:
+        """Which layer is best."""
+        if not self.ranked:
+            return ""
+        best, means = self.best(), self.frame[self.frame["metric"] == "S"].set_index("layer")["mean"]
+        return f"{self.editor} does best in layer {best}: its score S is {means[best]:.1f} there."
+
+    @property
+    def facts(self) -> str:
+        """How many."""
+        return f"{len(next(iter(self.scores.values()))):,}, each edited by itself"
+
+    @property
+    def overview(self) -> dict[str, Table]:
+        """Means over the facts, above their intervals."""
+        return score_tables(self.frame, "layer", (MAIN, "Scores, in percent", ""), SIZED)
+
+    @property
+    def not_measured(self) -> pd.DataFrame:
+        """The metrics that no fact gives a value in any layer, and why."""
+        return missing_table(self.missing)
 
     @property
     def editor(self) -> str:
@@ -79,46 +99,33 @@ class Sweep(Result):
             raise InputError(f"{metric} could not be measured in any layer")
         return int(rows.loc[rows["mean"].idxmax(), "layer"])
 
-    def summary(self) -> str:
-        facts = len(next(iter(self.scores.values())))
-        best = f", best S in layer {self.best()}" if self.ranked else ""
-        return f"{self.editor} in layers {', '.join(map(str, self.scores))}; {counted(facts, 'fact')}{best}"
-
     @property
     def ranked(self) -> bool:
         """Whether S was measured."""
         return "S" in set(self.frame.dropna(subset="mean")["metric"])
 
-    def sheet(self) -> Sheet:
-        """The scores of each layer, the failures, and the best layer."""
-        return Sheet.of(
-            *score_tables(self.frame, "layer", (MAIN, f"{self.editor} by layer, in percent", ""), SIZED),
-            failure_table(self.failures),
-            {
-                "facts": f"{len(next(iter(self.scores.values()))):,}, each edited by itself",
-                "not measured": missing_lines(self.missing),
-                "best": f"layer {self.best()} by S" if self.ranked else None,
-            },
-            self.provenance,
-        )
-
 
 @checked
 def layer_sweep(
     model: Model,
-    facts: Fact | Iterable[Fact],
+    facts: Facts,
     editor: str | OwnEditor = "rome",
     layers: Sequence[LayerName] | None = None,
     *,
     metrics: Iterable[str] | None = None,
+    moment: Moment = None,
+    settings: Settings = None,
+    seed: Seed = 0,
     out: str | Path | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Sweep:
-    """Evaluate an editor in layer after layer.
+    """Edit facts in every layer and compare the layers.
+
+    Each fact is edited by itself, as :func:`ffnmem.evaluate` does, in one layer after the other.
 
     Args:
-        model, facts, editor: as :func:`ffnmem.evaluate` has them.
+        model, facts, editor, moment, settings, seed: as :func:`ffnmem.evaluate` has them.
         layers: which; default all. Of editors over several layers, the highest one.
         metrics: default those of the fact's prompts, paraphrases and neighbours, and NS+.
         out: a folder with a folder for each layer, each as ``evaluate`` has it.
@@ -130,12 +137,14 @@ def layer_sweep(
     Raises: as :func:`ffnmem.evaluate`; InputError: no layers, one of them twice, an editor that takes no layer.
 
     Source: Hase et al. 2023 (2301.04213): tracing does not tell the best layer to edit.
+
+    Example:
+        $ ffnmem sweep atlas --limit 1 --settings steps=5 --plot layers.png
     """
     for name in ("layer", "compare"):
         if name in options:
             raise InputError(f"layer_sweep takes no {name}: it runs one editor in the layers that layers= names")
-    if editor == "none":
-        raise InputError(f"editor {quoted(editor)} takes no layer: sweep one of those that do, such as 'rome'")
+    check_layer_sweep(editor, settings=settings)
     every = as_facts(facts)
     chosen = [model.layer(layer) for layer in (range(model.n_layers) if layers is None else layers)]
     if not chosen or len(set(chosen)) < len(chosen):
@@ -157,11 +166,23 @@ def layer_sweep(
             editor,
             metrics=wanted if metrics is None else metrics,
             layer=layer,
+            moment=moment,
+            settings=settings,
+            seed=seed,
             out=folder,
             progress=report,
             **options,
         )
     return Sweep(scores, model.provenance(model.prepend_bos, facts=len(every)))
+
+
+def check_layer_sweep(editor: str | OwnEditor = "rome", moment: Moment = None, settings: Settings = None) -> None:
+    """Raise what needs no model: for an editor that takes no layer, and for settings."""
+    if editor == "none":
+        raise InputError(f"editor {quoted(editor)} takes no layer: sweep one of those that do, such as 'rome'")
+    if isinstance(settings, Mapping) and "layers" in settings:
+        raise InputError("settings layers does not go with a sweep, whose layers they would be: leave it out")
+    check_editors([editor], None, moment, settings)
 
 
 def check_sweep_folder(out: str | Path) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..core.errors import InputError, quoted
 from ..core.resources import EMBEDDED
+from ..core.types import OrdinaryText
 from ..corpus.packed import Packed
 from ..corpus.sources import open_corpus
 from ..editing.changes import RowChanges
@@ -30,10 +31,8 @@ from .measuring import GATHERED, case_slices, changes_by_owner
 DOCUMENTS, LENGTH = 20, 32  # texts, and tokens of each
 DRIFT = ("drift_kl", "drift_perplexity", "drift_loss")
 
-Source = Sequence[str] | str | Path | bool | None
 
-
-def drift_texts(model: Model, source: Source, seed: int) -> tuple[str, ...]:
+def drift_texts(model: Model, source: OrdinaryText, seed: int) -> tuple[str, ...]:
     """The texts that drift is measured on.
 
     Args:

@@ -185,7 +185,11 @@ COLUMNS: Mapping[str, Column] = {
     "beyond": Column("beyond", "percent"),
     "value": Column("value", left=False),  # each row of another statistic
     **each("context", "context"),
-    **each("prompt subject target_true target_new reason beginning before after tried warning", "text", wraps=True),
+    **each(
+        "prompt subject target_true target_new reason beginning before after tried warning failure metrics",
+        "text",
+        wraps=True,
+    ),
     "true>": Column("true target", "probability", colour=True),
     "target>": Column("new target", "probability", colour=True),
     "of_norm": Column("of the weights' norm", "percent"),

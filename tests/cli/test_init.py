@@ -71,7 +71,7 @@ def test_manual(name: str) -> None:
     assert text.strip() == help_text(name)
 
 
-LONG = ("evaluate sequential", "evaluate sweep")
+LONG = ("sequential", "sweep")
 """Commands whose every example takes seconds; other tests of this folder run them on less."""
 
 
@@ -104,7 +104,7 @@ def test_examples_work(
             monkeypatch.setattr(Store, "read_model", lambda _: tiny)
     if "--reader" in line:
         monkeypatch.setattr(fm.describing, "ask_model", lambda model: answer_knowing)
-    if re.search(r"(apply|--edits?) eiffel.zip", line):
+    if re.search(r"(apply|--edits?|--editor) eiffel.zip", line):
         saved(atlas, Path("eiffel.zip"))
     if re.search("ffnmem (scan|merge|moment|lens|health|compare)|--corpus atlas", line):
         small_texts(monkeypatch)

@@ -13,7 +13,7 @@ from ffnmem.scanning import Store
 
 from .running import PROMPT, arguments_of, every_command, mistake
 
-OUT, FEW = "--out {out}", "--editor ft_l --limit 2 --model {model}"
+OUT, FEW = "--out {out}", "atlas --editor ft_l --limit 2 --model {model}"
 ABOUT = f'"{PROMPT}" "Eiffel Tower"'
 EDIT, EVALUATE = f"edit {ABOUT} Rome", f"evaluate {FEW}"
 P, M, S = f'"{PROMPT}"', "--model {model}", "--store {store}"
@@ -93,15 +93,16 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     ("apply e.zip --export {store}", "not empty"),
     ("aply e", "apply"),
     # Evaluations.
-    ("evaluate --editor rmoe", "rome mean"),
+    ("evaluate atlas --editor rmoe", "rome mean"),
     (f"{EVALUATE} --compare ft_l", "'ft_l' twice"),
-    (f"{EVALUATE} --table cases", "--table --csv --json"),
-    (f"{EVALUATE} --table transcripts --csv", "--table --protocol"),
-    (f"{EVALUATE} --edits {{tmp}}", "no edits"),
-    ("evaluate --limit 2 --model {model}", "comes without ffnmem moment --model {model} -o"),
-    ("evaluate swep", "'swep' 'sweep'"),
-    *((f"evaluate sequential --at {text}", "--at 1,10,100") for text in ("1,", "0", "x")),
-    ("evaluate sequential --transcripts", "--transcripts --csv"),
+    (f"{EVALUATE} --compare {{tmp}}", "no edits"),
+    (f"{EVALUATE} --moment m", "moment does nothing with ft_l"),
+    (f"{EVALUATE} --others atlas", "protocol='generated'"),
+    ("evaluate atlas --limit 2 --model {model}", "comes without ffnmem moment --model {model} -o"),
+    ("sweep atlas --editor none", "'none' takes no layer"),
+    ("sweep atlas --settings layers=2", "settings layers"),
+    *((f"sequential atlas --at {text}", "--at") for text in ("1,", "0", "x")),
+    ("sequential atlas --together 2", "rome edits one fact at a time"),
     ("explore --port 99999", "--port 65,535"),
 ]
 

@@ -19,7 +19,7 @@ from ffnmem.scanning import Store
 from ..helpers import PROMPT
 from .running import arguments_of, every_command, mistake, run
 
-READ = {"--store", "--moment", "--site", "--edits", "--edit", "--in", "--mean"}
+READ = {"--store", "--moment", "--site", "--edit", "--in", "--mean"}
 """Options that name a file or a folder to read; every other one names a destination."""
 ENDING = {"--plot": "thesis.png", "--out": "thesis.md"}
 NEEDED = {
@@ -43,20 +43,18 @@ NEEDED = {
     "EDIT": "EDIT",
     "--out": "new",
     "NAME": "geva2021",
-    "FILES": "EDIT",
     "A": "atlas",
     "--store": "STORE",
     "SUBJECT": "Eiffel Tower",
     "--subject": "Eiffel Tower",
-    "--target": "Rome",
     "--with": "atlas",
 }
 """What stands for what commands need besides."""
 MORE = {
     "cards": ("--layer", "0"),
     "compare": ("--edit", "EDIT"),
-    **dict.fromkeys(("trace-facts", "knockout-facts", "evaluate", "evaluate sweep"), ("--limit", "1")),
-    "evaluate sequential": ("--at", "1", "--limit", "1"),
+    **dict.fromkeys(("trace-facts", "knockout-facts", "evaluate", "sweep"), ("--limit", "1")),
+    "sequential": ("--at", "1", "--limit", "1"),
 }
 
 
@@ -122,7 +120,7 @@ REPLACED: dict[str, Callable[[Path], object]] = {
     },
     f"report '{PROMPT}' --html page.html": write_text,
     f"circuit '{PROMPT}' --firings 0.1@2 --export graph.json": write_text,
-    f"edit '{PROMPT}' --subject 'Eiffel Tower' --target Oslo --editor ft_l --set steps=1 --unreached -o e": (
+    f"edit '{PROMPT}' 'Eiffel Tower' Rome -o e": (
         partial(save_file, {"weight": torch.zeros(2)}, metadata={"format": "pt"})
     ),
 }

@@ -43,6 +43,7 @@ QUICK: dict[str, Any] = {"contexts": CONTEXTS, "settings": SETTINGS, "layer": 1,
 
 def edited(model: fm.Model, moment: SecondMoment | None, *names: str, facts: Any = FACTS, **more: Any) -> Scores:
     options = {**QUICK, **more}
+    options["settings"] = None if names == ("ft_l",) else options["settings"]  # which it has itself
     return evaluate(model, facts, names[0], compare=names[1:], moment=moment, keep_edits=True, **options)
 
 

@@ -152,17 +152,20 @@ def test_what_is_shown(scores: Scores) -> None:
     """What JSON cannot hold would break the command line; a metric nobody measured is no column."""
     found = scores.to_dict()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert {*found} - {*scores.brief()} == {"cases", "relations", "transcripts"}
     # What the table shows and the file lacks would have to be typed off.
-    assert [row for row in found["summary"] if row["editor"] != "(unedited)"] == plain(scores.summary)
-    assert [row["metric"] for row in found["summary"] if row["editor"] == "(unedited)"] == ["ES"]
-    assert all(word in repr(scores) for word in ("rome S", "memit S", "4 facts", "1 failure)"))
-    lines = printed(scores.sheet(relations=True, kept="runs/a"))
-    assert lines[0] == "scores, in percent"
-    assert lines[1].split()[:3] == ["editor", "n", "S"]
-    for part in ("\n(unedited)", "\nrome", "\nby relation", "1 edit was not made", "kept in  runs/a", "NKL"):
+    assert [row for row in found["means"] if row["editor"] != "(unedited)"] == plain(scores.summary)
+    assert [row["metric"] for row in found["means"] if row["editor"] == "(unedited)"] == ["ES"]
+    rome = scores.summary.query("editor == 'rome'").set_index("metric")["mean"]
+    assert scores.verdict.startswith(f"With rome, the new target is likelier than the true one after {rome['ES']:.1f}%")
+    assert scores.verdict.endswith("1 edit not made or not reached.")
+    five = Scores(pd.concat([scores.of("rome").assign(editor=f"e{i}") for i in range(5)]), {}, scores.provenance)
+    assert five.verdict == f"Of 5 editors e0 has the best score S, {rome['S']:.1f}."
+    lines = printed(scores.sheet(full=True))
+    at = lines.index("Scores, in percent")
+    assert lines[at + 1].split()[:3] == ["editor", "n", "S"]
+    for part in ("\n(unedited)", "\nrome", "\nBy relation", "NKL"):
         assert part in "\n".join(lines)
-    assert "by relation" not in "\n".join(printed(scores.sheet()))
+    assert "By relation" not in "\n".join(printed(scores.sheet()))
     means = scores.relations.query("editor == 'memit' and relation == 'r0'").set_index("metric")["mean"]
     (row,) = [line.split() for line in lines if line.split()[:2] == ["r0", "memit"]]
     assert row[2:5] == ["1", f"{means['S']:.1f}", f"{means['ES']:.1f}"]
@@ -183,7 +186,7 @@ def test_digits_and_counts() -> None:
     """As many digits as mean something; only what was measured; how many facts, for not all have neighbours."""
     rows = [("rome", name, mean, mean - 1, mean + 1, 900 + 300 * (name == "ES")) for name, (mean, *_) in SHOWN.items()]
     frame = pd.DataFrame(rows, columns=["editor", "metric", "mean", "low", "high", "n"])
-    (table,) = score_tables(frame, "editor", (tuple(SHOWN), "scores", "of each"), (("EM",), "nothing", ""))
+    (table,) = score_tables(frame, "editor", (tuple(SHOWN), "scores", "of each"), (("EM",), "nothing", "")).values()
     measured = [name for name in SHOWN if name != "PS"]
     heads = ["ES", "NKL", "‖ΔW‖/‖W‖", "drift KL", "perplexity ×", "NS"]
     assert [column.name for column in table.columns] == ["editor", "n", *heads]
@@ -200,7 +203,7 @@ def test_a_missing_metric_shifts_no_other() -> None:
         [(1, "ES", 1.0), (1, "NS_plus", math.nan), (2, "ES", math.nan), (2, "NS_plus", 3.0)],
         columns=["layer", "metric", "mean"],
     ).assign(low=math.nan, high=math.nan, n=1)
-    (table,) = score_tables(frame, "layer", (("ES", "NS_plus"), "", ""))
+    (table,) = score_tables(frame, "layer", (("ES", "NS_plus"), "", "")).values()
     assert printed(table)[0].split() == ["layer", "n", "ES", "NS+"]
     assert ["2", "1", "–", "3.0"] in [line.split() for line in printed(table)]
 

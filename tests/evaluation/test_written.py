@@ -198,11 +198,10 @@ def test_an_evaluation(tiny64: fm.Model, tmp_path: Path) -> None:
         ids = written_on(PlainLayers(tiny64), [tiny64.tokenize(text["prompt"])], [20])[0]
         assert text["after"] == first_answer(tiny64.tokenizer.decode(ids, skip_special_tokens=True))
     assert scores.settings["written"]["tokens"] == 20
-    unedited = evaluate(tiny64, facts, mine, **options).with_unedited.set_index(["editor", "metric"])["mean"]
+    unedited = evaluate(tiny64, facts, mine, **options).means.set_index(["editor", "metric"])["mean"]
     right = scores.of("ready")["neighbours_right_before"].mean()
     assert unedited["(unedited)", "neighbours_right"] == 100 * right
     text = " ".join("\n".join(printed(scores.sheet(), 300)).split())
-    assert "what the model writes" in text
-    assert "what was written about eiffel" in text
+    assert "What the model writes" in text
     assert "The Eiffel Tower is in the city of" in text
     assert evaluate(tiny64, facts, "none", metrics=("ES",), draws=20).transcripts.empty
