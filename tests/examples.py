@@ -13,7 +13,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.editing import Edit
-from ffnmem.evaluation import Decay, Sweep
+from ffnmem.evaluation import Decay, FactReport, Sweep
 from ffnmem.scanning import Store
 from ffnmem.tracing import Traces, knockout_facts, trace_facts
 
@@ -118,6 +118,7 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     "Known": lambda e: fm.facts.filter_known(e.tiny, FACTS),
     "Knockout": lambda e: fm.knockout(e.tiny, PROMPT, "Eiffel Tower", window=1, positions=[1]),
     "Knockouts": lambda e: knockout_facts(e.tiny, [UNKNOWN] * 2, window=1),
+    "FactReport": lambda e: FactReport(e.EditEffects, None, "it does not know this"),
     "Meanings": lambda e: fm.meanings(e.store, 1, 5, e.tiny, draws=20),
     "ReadableNeurons": lambda e: fm.neurons.find_readable(e.store),
     "Memory": lambda e: fm.ffn.as_memory(

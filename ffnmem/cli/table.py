@@ -34,6 +34,7 @@ GROUPS = {
     "Facts and edits": {
         "facts": "ffnmem.facts.listing:list_facts",
         "known": "ffnmem.facts.known:filter_known",
+        "fact": "ffnmem.evaluation.fact_reports:fact_report",
         "trace": "ffnmem.tracing.tracing:trace_fact",
         "trace-facts": "ffnmem.tracing.tracing:trace_facts",
         "knockout": "ffnmem.tracing.blocking:knockout",
@@ -43,7 +44,7 @@ GROUPS = {
         "evaluate": "ffnmem.evaluation.evaluating:evaluate",
         "sweep": "ffnmem.evaluation.sweeping:layer_sweep",
         "sequential": "ffnmem.evaluation.series:sequential",
-        "audit": "ffnmem.editing.auditing:audit",
+        "audit": "audit",
         "moment": "ffnmem.editing.accumulating:second_moment",
     },
     "Models and files": {

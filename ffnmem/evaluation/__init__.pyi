@@ -4,6 +4,8 @@ from .edited import edited as edited
 from .editors import EDITORS as EDITORS
 from .editors import made as made
 from .evaluating import evaluate as evaluate
+from .fact_reports import FactReport as FactReport
+from .fact_reports import fact_report as fact_report
 from .metrics import METRICS as METRICS
 from .scores import Scores as Scores
 from .series import Decay as Decay

@@ -38,8 +38,8 @@ from ..show.result import Result
 OF_WORDS = ("", "Capture", "NeuronChanges", "Fact")
 """Classes whose makers need words alone, and what needs no maker. Others name files, and nothing that is typed on a
 page opens or writes one: an operation that needs one is no view."""
-NO_VIEWS = frozenset({"health", "anatomy"})
-"""Operations of words alone that are none either: one takes minutes, one reads another model's files."""
+SLOW = frozenset({"health", "polysemanticity"})
+"""Operations of words alone that are no views either: they take minutes."""
 TOKENS = 160  # of a prompt: a map of more is not looked at
 LISTED, MOST = 20, 1000  # rows of each table
 BEGINNINGS = 24  # facts on the first page
@@ -114,8 +114,8 @@ class Shown:
 
 
 def read_views(given: Mapping[str, Any], left_out: Collection[str] = ()) -> dict[str, View]:
-    """The operations that are views: what they give declares what of it is shown, and words are all that they need
-    besides what is loaded. ``left_out``: fields that this model has not."""
+    """The operations that are views: they are about what is loaded, words are all that they need besides, and what they
+    give declares what of it is shown. ``left_out``: fields that this model has not."""
     found = {}
     for name, path in OPERATIONS.items():
         one = operation(path)
@@ -127,7 +127,8 @@ def read_views(given: Mapping[str, Any], left_out: Collection[str] = ()) -> dict
             and not part.kind.name.endswith(("path", "_file", "_folder"))
             and part.name not in left_out
         )
-        if name not in NO_VIEWS and all(part in words for part in fields if part.required) and gives_tables(one):
+        loaded = any(part.kind.name in (*given, *OF_WORDS[1:]) for part in one.parameters)
+        if loaded and name not in SLOW and all(part in words for part in fields if part.required) and gives_tables(one):
             found[name] = View(name, one, words, read_example(one, words))
     return found
 

@@ -6,16 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import pandas as pd
 
 from ..core.defaults import MEANING_BUDGET, MEANING_DRAWS
 from ..core.errors import InputError, check_choice, check_count, counted
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.types import COEFFICIENT_SIGNS, VERDICTS, Count, Draws, Seed, SignOrBoth, Verdict, Whole, checked
+from ..core.types import VERDICTS, Count, Draws, Seed, SignOrBoth, Verdict, Whole, checked
 from ..models.model import Model
-from ..scanning.neuron_sides import NEGATIVE, POSITIVE
+from ..scanning.neuron_sides import NEGATIVE
 from ..scanning.store import Store
 from ..show.result import Result
 from .concepts import saved_meanings, settled
@@ -86,16 +85,6 @@ def kept_verdicts(store: Store, sign: str) -> pd.DataFrame | None:
     names = ["layer", "neuron", "sign", "verdict", "meanings"]
     table: pd.DataFrame = found[0].rows.to_table(columns=names).to_pandas()
     return table
-
-
-def stronger_verdicts(store: Store) -> pd.DataFrame | None:
-    """Of each neuron's stronger side what :func:`kept_verdicts` has; None where the store keeps no table."""
-    tables = [table for sign in COEFFICIENT_SIGNS if (table := kept_verdicts(store, sign)) is not None]
-    stats = store.stats()[["layer", "neuron", "min", "max"]]
-    negative = store.gated & (-stats["min"] > stats["max"])
-    stats["sign"] = np.where(negative, NEGATIVE, POSITIVE)
-    stronger = stats[["layer", "neuron", "sign"]]
-    return pd.concat(tables).merge(stronger, on=[*stronger]) if tables else None
 
 
 LISTED = ("monosemantic", "polysemantic")

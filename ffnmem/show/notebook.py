@@ -15,7 +15,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ..core.errors import counted
-from ..core.number_text import MISSING, format_number, format_probability, format_share, format_small
+from ..core.number_text import MISSING, format_number, format_probability
 from ..core.sheets import (
     Block,
     Column,
@@ -104,17 +104,10 @@ def environment(*packages: str) -> Environment:
         lstrip_blocks=True,
     )
     found.filters.update(
-        token=token_html,
         running=running_html,
-        chip=chip_html,
-        chips=chips_html,
-        data=data_html,
         signed=signed,
         plain=plain,
-        percent=percent,
         count=count,
-        probability=probability,
-        tiny=tiny,
         setting=setting,
         content=content_html,
         rows=rows_html,
@@ -125,8 +118,6 @@ def environment(*packages: str) -> Environment:
         kind=kind_of,
         strength=strength,
         provenance=provenance_line,
-        context=context_html,
-        shades=shades_html,
         widens=widens,
         counted=counted,
     )
@@ -148,11 +139,6 @@ def chip_html(token: str, kind: str = "", note: str = "", named: bool = False) -
     """A token as a chip of a kind; ``note``: what a pointer on it tells."""
     look = f"{f' fm-{kind}' if kind else ''}{' fm-named' if named else ''}"
     return Markup(f'<span class="fm-chip{look}" translate="no"{title(note)}>{token_html(token)}</span>')
-
-
-def chips_html(items: Iterable[Any]) -> Markup:
-    """Chips beside each other, of what has a token, a kind, a title and whether it is named."""
-    return Markup(" ".join(chip_html(one.token, one.kind, one.title, one.named) for one in items))
 
 
 def running_html(text: str) -> Markup:
@@ -377,29 +363,9 @@ def signed(value: float, digits: int = 2) -> str:
     return typeset(format_number(value, digits, sign=True))
 
 
-def data_html(value: float, digits: int = 2, sign: bool = False) -> Markup:
-    """A number as :func:`plain` or :func:`signed` reads it, with all its digits for what sorts it."""
-    return Markup(f'<data value="{float(value)}">{signed(value, digits) if sign else plain(value, digits)}</data>')
-
-
-def percent(value: float, digits: int = 0) -> str:
-    """A share in percent."""
-    return typeset(format_share(value, digits))
-
-
 def count(value: int) -> str:
     """A whole number with thousands."""
     return f"{value:,}"
-
-
-def probability(value: float) -> str:
-    """A probability in percent."""
-    return typeset(format_probability(value))
-
-
-def tiny(value: float) -> str:
-    """An error or a very small probability as mantissa and exponent."""
-    return typeset(format_small(value))
 
 
 def setting(value: Any) -> str:

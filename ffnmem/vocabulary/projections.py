@@ -13,7 +13,6 @@ import pandas as pd
 import pyarrow as pa
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
 from ..core.errors import InputError, quoted
 from ..core.neuron_names import LayerName, NeuronName, NeuronNames, is_pair, is_place, pair_of
@@ -251,38 +250,6 @@ def promoted_tokens(
     pairs = zip(neurons["layer"].tolist(), neurons["neuron"].tolist(), signs, strict=True)
     found = end_tokens(model, [(layer, neuron, "value", sign) for layer, neuron, sign in pairs], k)
     return {end[:2]: tokens for end, tokens in found.items()}
-
-
-Moments = tuple[Float[Tensor, " d_model"], Float[Tensor, "d_model d_model"]]
-
-
-def token_moments(model: Model, side: str) -> Moments:
-    """The mean and covariance of the rows that a side is scored against, in float32 at least."""
-    tokens = at_least_float32(side_tokens(model, side))
-    centred = tokens - tokens.mean(0)
-    return tokens.mean(0), centred.T @ centred / len(tokens)
-
-
-def standings(
-    model: Model, layer: int, neurons: Sequence[int], side: str, ids: Sequence[int], moments: Moments | None = None
-) -> Float[np.ndarray, "neurons ids"]:
-    """How far tokens' scores stand from the mean of a neuron's scores of all tokens, in standard deviations of these.
-
-    Unlike scores they can be compared between neurons and sides: a long vector scores all tokens far from zero.
-
-    Args:
-        moments: of :func:`token_moments`, which make it quick for many neurons.
-    """
-    vectors = side_vectors(model, layer, neurons, side, "folded")
-    tokens = at_least_float32(side_tokens(model, side))
-    if moments is None:
-        scores = vectors @ tokens.T
-        found = (scores[:, list(ids)] - scores.mean(1, keepdim=True)) / scores.std(1, correction=0, keepdim=True)
-    else:
-        mean, covariance = moments
-        variance = ((vectors @ covariance) * vectors).sum(1, keepdim=True)
-        found = vectors @ (tokens[list(ids)] - mean).T / variance.sqrt()
-    return np.nan_to_num(found.double().cpu().numpy())
 
 
 def choose_neurons(model: Model, layer: Layers, neuron: Neurons) -> list[tuple[int, list[int]]]:

@@ -53,7 +53,7 @@ HOSTILE = "[red]\x1b<script>alert(1)"
 
 ANSWERS = {
     "contrast": {"target": " London", "foil": " Paris"},
-    **{name: {"editor": "ft_l"} for name in ("edit", "evaluate", "sweep", "sequential")},
+    **{name: {"editor": "ft_l"} for name in ("edit", "fact", "evaluate", "sweep", "sequential")},
 }
 """What a command is asked besides, of a model that would say the same."""
 
@@ -68,9 +68,7 @@ def words(name: str, **typed: str) -> list[str]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def loaded(
-    tiny: fm.Model, tiny_folder: Path, tiny_store: Store, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
+def loaded(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Every command is of one small model, and of facts that it knows."""
     source = tmp_path_factory.mktemp("facts") / "facts.jsonl"
     fm.facts.write_facts([fm.Fact("Eiffel Tower", "country", "The {} is in the city of", "France", "Rome")] * 2, source)
@@ -85,8 +83,6 @@ def loaded(
         edit = tmp_path_factory.mktemp("edit") / "edit.zip"
         made_edit(tiny, fact=EIFFEL).save(edit)
         patch.setitem(TYPED, "edit", str(edit))
-        patch.setitem(TYPED, "before", str(tiny_folder))
-        patch.setitem(TYPED, "after", str(made_edit(tiny).export(tiny, edit.parent / "edited")))
         patch.setitem(TYPED, "folder", str(tiny_store.folder))
         patch.setattr(fm, "load", lambda *_, **__: tiny)
         patch.setattr(fm.describing, "ask_model", lambda _: answer_knowing)
@@ -204,7 +200,9 @@ def test_token_text_does_nothing(name: str, tmp_path: Any) -> None:
     """A prompt could recolour a terminal, break a table, or run in a page."""
     if "prompt" in (one.name for one in operation(OPERATIONS[name]).typed()):
         hostile = {"counterfactual" if name == "contrast" else "prompt": HOSTILE, "subject": "alert"}
-        out = table(*words(name, **hostile), "--top", 2, "--html", tmp_path / "page.html", status=int(name == "edit"))
+        out = table(
+            *words(name, **hostile), "--top", 2, "--html", tmp_path / "page.html", status=int(name in ("edit", "fact"))
+        )
         assert "\x1b" not in out
         html = (tmp_path / "page.html").read_text("utf-8")
         assert "<script>alert" not in html

@@ -21,7 +21,7 @@ from ffnmem.neurons import Meanings, meanings
 from ffnmem.neurons.concepts import saved_meanings
 from ffnmem.neurons.inputs import Inputs, read_background
 from ffnmem.neurons.measuring import file_of
-from ffnmem.neurons.survey import clearest, stronger_verdicts, verdict_counts
+from ffnmem.neurons.survey import clearest, verdict_counts
 from ffnmem.scanning import Store, open_store
 from ffnmem.scanning.state import place_of
 
@@ -253,16 +253,3 @@ def test_a_survey_lists_by_verdict(surveyed: Store) -> None:
     one = meanings(surveyed, *rows.iloc[0][["layer", "neuron"]], sign=rows["sign"].iloc[0])
     groups = [(own[0], f"{share:.0%}") for own, share in zip(one.triggers, one.table["share"], strict=True)]
     assert rows["groups"].iloc[0] == groups
-
-
-def test_verdicts_of_stronger_sides(gated: fm.Model, gated_store: Store, tmp_path: Path) -> None:
-    """Those of the side with the largest coefficient; none where the store keeps no table."""
-    without = shutil.ignore_patterns("polysemanticity*")  # which another test may have left there
-    store = open_store(shutil.copytree(gated_store.folder, tmp_path / "own", ignore=without))
-    assert stronger_verdicts(store) is None
-    table = fm.polysemanticity(store, gated, sign="both", draws=20).neurons
-    found = stronger_verdicts(store)
-    assert found is not None
-    assert sorted(zip(found["layer"], found["neuron"], strict=True)) == [(at, n) for at in (0, 1) for n in range(64)]
-    assert all(row.sign == store.signs(row.layer, row.neuron)[0] for row in found.itertuples())
-    assert len(found.merge(table[["layer", "neuron", "sign", "verdict", "meanings"]])) == 128
