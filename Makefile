@@ -44,7 +44,7 @@ real: $(READY) $(TEXT) ## the same of SmolLM2, a real model (93 MB from the pack
 	$(BIN)/ffnmem edit $(TOWER) --subject "Eiffel Tower" --target " Rome" $(REAL) \
 	  --moment $(OUT)/smollm2-moment.safetensors -o $(OUT)/smollm2-edit.zip --html $(OUT)/smollm2-edit.html
 	$(BIN)/ffnmem scan "$(TEXT)" $(REAL) --out $(OUT)/smollm2-store
-	$(BIN)/ffnmem cards --store $(OUT)/smollm2-store --neurons 20.119,24.1305,20.583 -o $(OUT)/smollm2-neurons.html
+	$(BIN)/ffnmem neuron 20.119,24.1305,20.583 --store $(OUT)/smollm2-store --html $(OUT)/smollm2-neurons.html
 
 # A worker a core, each with one thread: more would wait for one another.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal

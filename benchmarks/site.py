@@ -14,7 +14,9 @@ import numpy as np
 from common import cpu_seconds
 
 import ffnmem as fm
+from ffnmem.core.files import write_whole
 from ffnmem.pages.neuron_site import write_layer
+from ffnmem.pages.rendering import sheet_html
 
 ALONE = 16  # neurons of a layer
 
@@ -35,7 +37,7 @@ def main() -> None:
             site.append(cpu_seconds(lambda: write_layer(store, layer, room, 12, (0, 1), None)) / count)  # noqa: B023
             for neuron in random.integers(count, size=ALONE).tolist():
                 page = Path(folder) / "one.html"
-                alone.append(cpu_seconds(lambda: fm.pages.neurons(store, [(layer, neuron)], page, shade=False)))  # noqa: B023
+                alone.append(cpu_seconds(lambda: write_whole(page, sheet_html(store.neuron(layer, neuron).sheet()))))  # noqa: B023
                 size.append((room / f"{neuron}.html").stat().st_size)
     print(f"{store.model}, {store.n_tokens:,} tokens, medians of {len(site)} layers and {len(alone)} neurons")
     print(f"a page of a site     {1000 * np.median(site):.1f} ms, {np.median(size) / 1000:.1f} kB")

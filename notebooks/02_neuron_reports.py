@@ -132,14 +132,14 @@ fm.neurons.search(store, "capital", where="examples").neurons.head(6)
 # %% [markdown]
 # ## Reports
 #
-# `fm.pages.neurons` writes a set of neurons into one file: `.html` and `.md` for reading, `.csv` and `.parquet` for
-# further work. On the command line: `ffnmem cards --store DIR --top-by kurtosis 8 -o peaked.html`.
+# `fm.neurons.read_cards` reads the cards of several neurons, and `fm.pages.page` writes them, as any result, as one
+# page; `.to_markdown()` and `.to_frame()` are for notes and for further work. On the command line: `ffnmem neurons
+# --store DIR` lists the peaked ones, and `ffnmem neuron 3.17,0.18 --store DIR --html peaked.html` writes their page.
 
 # %%
-page = fm.pages.neurons(store, peaked, folder / "peaked.html")
-table = fm.pages.neurons(store, peaked, folder / "peaked.parquet")
-for path in (page, table):
-    print(f"{path.name}: {path.stat().st_size / 1000:,.0f} kB")
+cards = fm.neurons.read_cards(store, zip(peaked["layer"], peaked["neuron"], strict=True))
+page = fm.pages.page(cards, folder / "peaked.html")
+print(f"{page.name}: {page.stat().st_size / 1000:,.0f} kB; {len(cards.to_frame())} examples")
 
 # %% [markdown]
 # ## To try

@@ -128,6 +128,8 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     ),
     "MinimalCircuit": lambda e: fm.minimal_circuit(e.capture, *e.answers),
     "Neuron": lambda e: e.store.neuron(1, 5, shade=True),
+    "NeuronCards": lambda e: fm.neurons.read_cards(e.store, ["1.5", "0.3"], shade=True),
+    "NeuronList": lambda e: fm.neurons.list_neurons(e.store),
     "NeuronHealth": lambda e: fm.neurons.neuron_health(
         pushed("opt", e.tiny.tokenizer, {(0, 3): -1000.0, (1, 5): 1000.0}), HEALTHY
     ),

@@ -107,7 +107,7 @@ NEURONS: dict[str, Callable[..., Any]] = {  # everything that takes layer and ne
     "describe": lambda g, *place: fm.describe(g.store, one(place), str, shown=4).table,
     "ablate": lambda g, *place: fm.ablate(g.capture, neurons=[one(place)]).neurons,
     "intervene": lambda g, *place: changed(g.tiny, one(place)),
-    "neuron_report": lambda g, *place: fm.pages.neurons(g.store, [one(place)], g.out / "cards.html").read_text("utf-8"),
+    "read_cards": lambda g, *place: repr(fm.neurons.read_cards(g.store, [one(place)]).to_dict()),
 }
 LAYERS: dict[str, Callable[..., Any]] = {  # everything that takes a layer
     "Model.layer": lambda g, at: g.tiny.layer(at),

@@ -179,6 +179,7 @@ class Column:
             columns that it ``needs``.
         leads: what a cell leads to on a page with links: "neuron", "token".
         note: said below a table that has a negative number in the column.
+        style: of its tokens.
     """
 
     name: str
@@ -202,6 +203,7 @@ class Column:
     needs: tuple[str, ...] = ()
     leads: str = ""
     note: str = ""
+    style: Style = ""
 
     def can_derive(self, rows: Any) -> bool:
         """Whether rows have the columns that its values are derived from."""
@@ -503,6 +505,10 @@ class Sheet:
         made = cls(tuple(as_block(block) for block in blocks if block is not None), title)
         origin = next((block.fields for block in made.blocks if isinstance(block, Origin)), {})
         return made.naming_experts(experts_in(origin))
+
+    def without_origin(self) -> Sheet:
+        """Its blocks without where its numbers come from, which is said elsewhere."""
+        return replace(self, blocks=tuple(block for block in self.blocks if not isinstance(block, Origin)))
 
     def naming_experts(self, experts: Experts) -> Sheet:
         """The sheet with a column behind each column of neurons, in every table, that names them within their experts,

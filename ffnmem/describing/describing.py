@@ -17,6 +17,7 @@ from ..core.neuron_names import NeuronName, NeuronNames, place_of
 from ..core.progress import Progress
 from ..core.token_text import printable
 from ..core.types import Ask, CoefficientSign, Contexts, Count, Seed, Whole, checked
+from ..neurons.cards import NeuronCards
 from ..scanning.neuron import Neuron
 from ..scanning.store import Store, open_store
 from ..show.result import Result
@@ -78,17 +79,23 @@ class Descriptions(Result):
             raise InputError(f"{place[0]}.{place[1]} was not described here")
         return found.iloc[0]
 
-    def on(self, neuron: Neuron) -> Neuron:
+    def on(self, neuron: Neuron | NeuronCards) -> Any:
         """A neuron of :meth:`Store.neuron` with its description on its card, of a gated one with the side that it is
-        of. Raises InputError: not asked for."""
+        of; or several, of which those that were not asked for stay as they are. Raises InputError: not asked for, or
+        of another model."""
+        fingerprint = self.provenance["fingerprint"]
+        if neuron.provenance["fingerprint"] != fingerprint:
+            raise InputError(
+                f"the descriptions are of {self.provenance['model']} {fingerprint}, and the neurons are of "
+                f"{neuron.provenance['model']} {neuron.provenance['fingerprint']}"
+            )
+        if isinstance(neuron, NeuronCards):
+            known = set(zip(self.table["layer"], self.table["neuron"], strict=True))
+            cards = (self.on(one) if (one.layer, one.neuron) in known else one for one in neuron.cards)
+            return replace(neuron, cards=tuple(cards))
         row = self.row(neuron.layer, neuron.neuron)
         side = f" ({row['sign']} side)" if neuron.gated and row["description"] else ""
         return replace(neuron, description=f"{row['description']}{side}")
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """Who was asked for the descriptions and the scores."""
-        return {"described by": self.provenance["described by"]}
 
     @property
     def descriptions(self) -> pd.DataFrame:

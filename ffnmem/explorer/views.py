@@ -309,7 +309,7 @@ class Explorer:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", FfnmemWarning)
             try:
-                result = self.call(question, progress)
+                result = self.call(question, progress).on_page(question.top)
                 sheet = result.sheet(question.top, question.full)
             except (InputError, OutOfRangeError) as error:
                 return error.with_traceback(None)

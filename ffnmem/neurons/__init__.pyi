@@ -1,3 +1,7 @@
+from .cards import NeuronCards as NeuronCards
+from .cards import NeuronList as NeuronList
+from .cards import list_neurons as list_neurons
+from .cards import read_cards as read_cards
 from .concepts import Meanings as Meanings
 from .concepts import meanings as meanings
 from .health import NeuronHealth as NeuronHealth

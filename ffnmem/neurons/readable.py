@@ -29,7 +29,7 @@ from .verdicts import RULE, share_interval
 WIDE = RULE.examples
 """Examples of different texts that a side must have."""
 BEFORE = 4  # tokens in front of the one that it fires at: where these agree too, texts count as one
-NAMED = 6  # tokens that are listed of each kind
+NAMED = 4  # tokens that are listed of each kind
 LEVEL = 0.05  # of the false discovery rate
 KEY = ["layer", "neuron", "sign"]
 KINDS = {POSITIVE: "top", NEGATIVE: "bottom"}

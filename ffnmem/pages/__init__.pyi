@@ -1,4 +1,3 @@
 from .comparisons import comparison as comparison
-from .neuron_pages import neurons as neurons
 from .neuron_site import site as site
 from .results import page as page

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from .._version import __version__
 from ..core.checked_files import digest_of
 from ..core.errors import FfnmemError, counted
@@ -16,18 +18,19 @@ from ..core.files import appearing, write_whole
 from ..core.folders import locked
 from ..core.progress import Progress
 from ..core.run_folders import run_folder
-from ..core.sheets import Column, Fitting, Sheet, Span, Table, token
+from ..core.sheets import Column, Sheet, Span, Table
 from ..core.types import CASES, COEFFICIENT_SIGNS, OutFolder, Whole, checked
+from ..neurons.cards import NeuronList, in_brief
 from ..neurons.measuring import opened
 from ..neurons.readable import find_readable
 from ..scanning.blocks import blocks
 from ..scanning.neuron import Known, kinds_shown
 from ..scanning.store import Store
 from ..show import notebook
+from ..show.result import Result
 from ..vocabulary.projections import WHY
 from .links import INDEX, SITE
-from .neuron_pages import INDEX_COLUMNS, index_record, neuron_section
-from .rendering import PACKAGE, TABLES, Section, page_html, script_of
+from .rendering import PACKAGE, TABLES, Section, page_html, script_of, without_origin
 
 TOP, CASE, BAND = 8, 3, 1
 """Examples of a card: of the largest coefficients, of each sign case, and of each band of quantiles."""
@@ -115,9 +118,7 @@ def write_layer(
     records: list[dict[str, Any]] = []
     for neuron in blocks(store, layer, most, context, measured=measured):
         ways = [home, (f"layer {layer}", "index.html", ""), *next(around)]
-        section = neuron_section(neuron)
-        title = f"{section.title} of {store.model}"
-        html = page_html(title, [replace(section, title="", anchor="")], {}, ways=ways, **shared)
+        html = page_html(neuron.title, [Section("", without_origin(neuron.sheet(None)))], {}, ways=ways, **shared)
         (folder / f"{neuron.neuron}.html").write_text(html, "utf-8")
         records.append(record_of(neuron))
         if len(records) % 64 == 0:
@@ -129,7 +130,7 @@ def write_layer(
     ]
     layer_page = page_html(
         f"Layer {layer} of {store.model}",
-        [Section("", Sheet.of(layer_table(records)))],
+        [Section("", tables_of(NeuronList(pd.DataFrame(records), {})))],
         {},
         links=lambda _, neuron: f"{neuron}.html",
         ways=[home, *beside],
@@ -164,43 +165,31 @@ def record_of(neuron: Known) -> dict[str, Any]:
     """A neuron in short, for tables and the search; ``ends``: its tokens by side and sign, as ``WHY`` has them."""
     fires_at = (text for side in neuron.sides for text, _ in side.fires_at)
     return {
-        **index_record(neuron),
-        "rate": float(neuron.stats["firing_rate"]),
+        **in_brief(neuron),
         "ends": [[text for text, _ in neuron.scores(sign, side)[:FOUND]] for side, sign in WHY],
         "triggers": list(dict.fromkeys(fires_at))[:FOUND],
     }
 
 
-def layer_table(records: Sequence[Mapping[str, Any]]) -> Table:
-    """The neurons of a layer in short, a row each; verdict and what they promote are of the stronger side."""
-    return Table.of(
-        records,
-        *INDEX_COLUMNS,
-        Column("verdict") if any(record["verdict"] for record in records) else None,
-        Column("fires most at", wraps=True, of=lambda record: chips(record["triggers"])),
-    )
-
-
-def chips(texts: Sequence[str]) -> Fitting:
-    """Tokens beside each other."""
-    return Fitting(tuple((token(text),) for text in texts))
-
-
 def search_script(layer: int, records: Sequence[Mapping[str, Any]]) -> str:
     """What the search reads of a layer, as a script, since a page from disk may load no data."""
+    rates = (one["firing_rate"] for one in records)
     rows = [
-        [one["ends"], one["triggers"], 0.0 if one["rate"] != one["rate"] else round(one["rate"], 4)] for one in records
+        [one["ends"], one["triggers"], 0.0 if rate != rate else round(rate, 4)]
+        for one, rate in zip(records, rates, strict=True)
     ]
     return f"ffnmemNeurons({layer},{json.dumps(rows, separators=(',', ':'))});\n"
 
 
+def tables_of(result: Result) -> Sheet:
+    """The tables of a result, all rows of them, under the title that their section has."""
+    blocks = result.sheet(None).blocks
+    return Sheet(tuple(replace(block, title="") for block in blocks if isinstance(block, Table)))
+
+
 def index_html(store: Store, folder: Path) -> str:
     """The page with the search, the neurons worth opening, and the layers."""
-    best = (
-        [replace(block, title="") for block in find_readable(store).sheet(None).blocks if isinstance(block, Table)]
-        if store.projected
-        else ()
-    )
+    best = tables_of(find_readable(store)) if store.projected else Sheet(())
     rates = ("firing_rate_50", "firing_rate_5", "firing_rate_95")
     layers = Table.of(
         store.to_frame(),
@@ -216,7 +205,7 @@ def index_html(store: Store, folder: Path) -> str:
     return page_html(
         f"The neurons of {store.model}",
         [
-            *([Section("Neurons worth opening", Sheet(tuple(best)), WORTH)] if best else []),
+            *([Section("Neurons worth opening", best, WORTH)] if best.blocks else []),
             Section("Layers", Sheet.of(layers)),
         ],
         {**store.provenance, "basis": store.manifest["basis"]},

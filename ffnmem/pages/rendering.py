@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,11 +16,11 @@ from markupsafe import Markup
 
 from .._version import __version__
 from ..core.provenance import experts_in
-from ..core.sheets import Facts, Grid, Histogram, Line, Origin, Sheet, Table, Words, line
+from ..core.sheets import Facts, Grid, Histogram, Line, Origin, Sheet, Span, Table, Words, line
 from ..core.token_text import visible
 from ..show import notebook
 from ..show.notebook import chip_html, running_html
-from .links import Links, nowhere
+from .links import Links, anchor, nowhere
 
 PACKAGE = "ffnmem.pages"
 TABLES = "tables.js"
@@ -110,7 +111,7 @@ def sheet_html(sheet: Sheet, title: str | Line = "", **values: Any) -> str:
 
 def without_origin(sheet: Sheet) -> Sheet:
     """A sheet's blocks without where its numbers come from, which a page says at its end."""
-    return Sheet(tuple(block for block in sheet.blocks if not isinstance(block, Origin)))
+    return Sheet(sheet.without_origin().blocks)
 
 
 def without_verdict(sheet: Sheet) -> Sheet:
@@ -119,10 +120,22 @@ def without_verdict(sheet: Sheet) -> Sheet:
 
 
 def split_sheet(sheet: Sheet) -> Iterator[Section]:
-    """A sheet as sections: each block with a title begins one, but for those that are folded."""
+    """A sheet as sections: each block with a title begins one, but for those that are folded, and but for contexts,
+    which stay together: they share a legend. Where it is several sheets, each of these is one."""
     section = Section("", Sheet(()))
+    columns = [column for block in sheet.blocks if isinstance(block, Table) for column in block.columns]
+    together = any(column.kind == "context" for column in columns)
     for block in sheet.blocks:
-        if isinstance(block, Facts | Table | Grid | Histogram) and block.title and not getattr(block, "folded", False):
+        if isinstance(block, Words) and block.line == (Span(title := block.line[0].text, "strong"),):
+            yield section  # before a sheet among several
+            named = re.match(r"Neuron (\d+)\.(\d+)\b", title)
+            section = Section(title, Sheet(()), anchor=anchor(*map(int, named.groups())) if named else "")
+            continue
+        if together:
+            pass
+        elif (
+            isinstance(block, Facts | Table | Grid | Histogram) and block.title and not getattr(block, "folded", False)
+        ):
             yield section
             section = Section(block.title, Sheet(()), getattr(block, "note", ""))
             block = replace(block, title="", note="") if isinstance(block, Table) else replace(block, title="")

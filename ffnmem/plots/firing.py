@@ -6,6 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ..core.number_text import format_probability
+from ..core.types import Whole
+from ..neurons.cards import NeuronCards
 from ..neurons.health import NeuronHealth
 from ..scanning.neuron import Neuron
 from ..scanning.store import RATES, Store
@@ -38,6 +40,17 @@ def histogram(neuron: Neuron, ax: Axes | None = None) -> Axes:
     fires = "dead in" if stats["dead"] else f"fires at {format_probability(stats['firing_rate'])} of"
     title = f"{neuron.name} of {neuron.store.model}: {fires} {stats['count']:,} tokens"
     return shapes.finish(ax, title, "coefficient", "tokens per unit of coefficient")
+
+
+@draws(NeuronCards, aspects=lambda found: range(len(found.cards)))
+def histograms(found: NeuronCards, which: Whole = 0, ax: Axes | None = None) -> Axes:
+    """:func:`histogram` of one of several neurons.
+
+    Args:
+        found: from :func:`ffnmem.neurons.read_cards`.
+        which: of them.
+    """
+    return histogram(found.cards[which], ax)
 
 
 @draws(Store)

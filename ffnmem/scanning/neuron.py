@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
+import sys
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float32
 
 from ..core.defaults import CASE_SHOWN, EXAMPLES_SHOWN
-from ..core.json_values import plain
+from ..core.errors import counted
 from ..core.neuron_names import ExpertNeuron, Experts
 from ..core.number_text import decimals, format_number, format_probability, format_share
 from ..core.provenance import Live
@@ -28,8 +30,6 @@ from ..core.sheets import (
     Facts,
     Histogram,
     Line,
-    Origin,
-    Sheet,
     Span,
     Style,
     Table,
@@ -38,7 +38,8 @@ from ..core.sheets import (
 )
 from ..core.token_text import printable
 from ..core.types import CASES, LOGIT
-from ..show.result import Result
+from ..show.result import BRIEF, Result
+from ..vocabulary.projections import WHY
 from ..vocabulary.vectors import SIGNS
 from .contexts import Bin, Columns, Example, Passage, Window, clipped, example_list, merged
 from .neuron_sides import NEGATIVE, POSITIVE, STRONG, NeuronSide, count_tokens, means, scored, side_signs, weak_sign
@@ -47,11 +48,23 @@ from .state import COLUMNS, PARTS
 CONTEXTS = 3  # examples of each meaning
 MEANINGS = 5  # with their examples; of the others, the share
 BINS, DRAWN = 16, 40  # of a histogram as data, and drawn
-FREQUENT = 8  # tokens
+FREQUENT, FEW = 8, 3  # tokens, and in few words
 RARE = 0.0005  # the least share that is told in percent
 
 KINDS = ("top", "quantile")  # shown unless others are asked for
 GATED_KINDS_SHOWN = (*CASES, "quantile")  # the largest coefficients mix cases that mean different things
+
+EXPLAINED = (
+    "A neuron writes its coefficient times its value; it fires where its pre-activation is above 0. Promoted and "
+    "suppressed are the tokens whose logits that raises and lowers most. The largest coefficients show the extremes; "
+    "the random sequences show what is typical."
+)
+GATED_EXPLAINED = (
+    " A gated neuron's coefficient is act(gate) times a linear part; its key and its gate are excited or raised by the "
+    "tokens whose embeddings raise the linear part and the gate most, and its pre-activation is its gate's. Its "
+    "coefficient may be large with either sign: each is a side of its own, and on the negative side the value's sign "
+    "turns, so that it promotes what it suppresses on the other."
+)
 
 TITLES = {
     "top": ("Largest coefficients", "the sequences in which it fires most strongly"),
@@ -73,13 +86,8 @@ TITLES = {
 """The title of each group of examples, and a note."""
 SIGN_OF = {"top": POSITIVE, "max": POSITIVE, "bottom": NEGATIVE, "min": NEGATIVE, "random": ""}
 """Of the coefficients of a group of examples; of a case its examples tell."""
-KEYS = {
-    ("gate", "promoted"): "gate +",
-    ("gate", "suppressed"): "gate −",
-    ("key", "promoted"): "key +",
-    ("key", "suppressed"): "key −",
-}
-"""What the two keys of a gated neuron read, in the words of its cases."""
+KEYS = {end: WHY[end] for end in itertools.product(("gate", "key"), SIGNS)}
+"""What the two keys of a gated neuron read."""
 WRITTEN: Mapping[str, Style] = dict(zip(SIGNS, ("adds", "takes"), strict=True))
 
 
@@ -108,6 +116,9 @@ class Scanned(Live):
 
     @abstractmethod
     def shaded_at_once(self, neuron: Neuron) -> Neuron: ...
+
+    @abstractmethod
+    def shaded_on_page(self, neurons: Sequence[Neuron], listed: int | None) -> Sequence[Neuron]: ...
 
 
 @dataclass(frozen=True)
@@ -167,11 +178,22 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Known:
+class Known(Result):
     """What cards say of a neuron, and what they read it from: the fields of :class:`Neuron`, its tables of any kind.
 
     ``measured``: whether its meanings may be kept beside the store; else none are looked for.
     """
+
+    tables: ClassVar = {
+        "about": "",
+        "case_table": "",
+        "distribution": "",
+        "parts": "",
+    }
+    main = "examples"
+    only_shown = "about case_table distribution parts"
+    only_data = "layer neuron description stats sides cases lens values histogram by_token by_position passages"
+    in_full = "examples values histogram by_token by_position"
 
     store: Scanned
     layer: int
@@ -188,6 +210,16 @@ class Known:
     passages: dict[int, Passage] = field(default_factory=dict)
     description: str = ""
     measured: bool = True
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Of the store."""
+        return self.store.provenance
+
+    @property
+    def experts(self) -> Experts:
+        """The sizes of layers with experts, by layer."""
+        return self.store.experts
 
     @property
     def name(self) -> str:
@@ -336,43 +368,46 @@ class Known:
         """The same by position: positions, mean, count."""
         return list(zip(*(self.by_position[name] for name in ("positions", "mean", "count")), strict=True))
 
-    def sheet(self, listed: int | None = None, *, origin: bool = True) -> Sheet:
-        """Its card: a sentence, numbers, tokens, histogram; then its sides, the stronger first, each with its meanings
-        and examples, as many of a kind as ``groups`` has.
-
-        ``origin``: with where the numbers come from."""
-        groups = self.groups(listed)
-        several = len(self.sides) > 1
-        blocks: list[Block] = []
-        for side in self.sides:
-            own = [group for group in groups if group.sign == side.sign] if several else groups
-            blocks += [
-                *([Facts(side.facts(), side.title.capitalize())] if several else ()),
-                *([side.meanings.listing(MEANINGS, self.passages, self.largest)] if side.meanings else ()),
-                *(group.table(self.largest) for group in own),
-            ]
-        rest = [group.table(self.largest) for group in groups if several and not group.sign]
-        return Sheet.of(
-            Words(self.sentence) if self.sentence else None,
-            self.heading(),
-            self.case_table() if self.cases else None,
-            self.drawn_histogram,
-            *blocks,
-            *rest,
-            *(Words.of(hint, "soft") for hint in self.hints(any(group.folded for group in groups))),
-            Origin(self.store.provenance) if origin else None,
-            title=f"Neuron {self.name} of {self.store.model}",
+    @property
+    def lead(self) -> str:
+        """What a page of it begins with: how to read it."""
+        corpus = self.store.manifest["corpus"]
+        return (
+            f"What a scan of {corpus['source']} ({counted(corpus['documents'], 'document')}, "
+            f"{counted(self.store.manifest['tokens'], 'token')}) found. {EXPLAINED}"
+            f"{GATED_EXPLAINED if self.gated else ''}"
         )
 
+    def parts(self, top: int | None = None) -> Iterator[Block]:
+        """Its sides, the stronger first, each with what it fires at if there are several, its meanings and examples."""
+        groups = self.groups(listed_of(top))
+        several = len(self.sides) > 1
+        for side in self.sides:
+            own = [group for group in groups if group.sign == side.sign] if several else groups
+            if several:
+                yield Facts(side.facts(), side.title.capitalize())
+            if side.meanings:
+                yield side.meanings.listing(MEANINGS, self.passages, self.largest)
+            yield from (group.table(self.largest) for group in own)
+        if several:
+            yield from (group.table(self.largest) for group in groups if not group.sign)
+        folded = any(group.folded for group in groups)
+        yield from (Words.of(hint, "soft") for hint in self.hints(folded))
+
     @property
-    def sentence(self) -> Line:
+    def title(self) -> str:
+        return f"Neuron {self.name} of {self.store.model}"
+
+    @property
+    def verdict(self) -> Line:
         """What it fires at and writes, of each side that it has; nothing where no example says so."""
         parts: list[Span] = []
         for side in self.sides:
             if clause := side.sentence:
-                lead = f"{'; ' if parts else ''}{side.title}: " if self.gated else ""
-                parts += [*([Span(lead)] if lead else ()), *clause]
-        return (replace(parts[0], text=parts[0].text.capitalize()), *parts[1:], Span(".")) if parts else ()
+                lead = f"{' ' if parts else ''}{side.title.capitalize()}: " if self.gated else ""
+                first = clause[0] if lead else replace(clause[0], text=clause[0].text.capitalize())
+                parts += [*([Span(lead)] if lead else ()), first, *clause[1:], Span(".")]
+        return tuple(parts)
 
     def hints(self, folded: bool) -> list[str]:
         """What the card does not have, and the commands that show or measure it."""
@@ -397,11 +432,11 @@ class Known:
             )
         return found
 
-    def heading(self) -> dict[str, Content | None]:
-        """The numbers, the tokens of the value, and the means by token and by position."""
+    @property
+    def about(self) -> Facts:
+        """What it fires at, and what it then writes, if it has one side; and its numbers."""
         stats = self.stats
         places = decimals([stats["max"], stats["min"], stats["mean"]])
-
         keys = (
             {}
             if not self.gated or self.lack
@@ -411,10 +446,13 @@ class Known:
                 if any(score for _, score in self.scores(sign, side))  # none of a key of zeros (GPT-OSS)
             }
         )
-        only = self.sides[0].facts() if len(self.sides) == 1 else {}
-        return {
+        rows: dict[str, Content | None] = {
             "expert": self.routed(),
             "described as": printable(self.description) or None,
+            **(self.sides[0].facts() if len(self.sides) == 1 else {}),
+            **({"promotes": self.lack} if self.lack else {}),
+            "lens": None if self.lens == LOGIT else f"{self.lens}: the value as it arrives at the unembedding",
+            **keys,
             "fires": self.fires(),
             "coefficient": ", ".join(f"{x} {format_number(stats[x], places)}" for x in ("mean", "std", "min", "max"))
             if stats["count"]
@@ -422,12 +460,9 @@ class Known:
             "shape": f"skewness {stats['skewness']:.2f}, excess kurtosis {stats['kurtosis']:.2f}"
             if stats["count"]
             else None,
-            **only,
-            **({"promotes": self.lack} if self.lack else {}),
-            "lens": None if self.lens == LOGIT else f"{self.lens}: the value as it arrives at the unembedding",
-            **keys,
             "at position": means(self.positions, places, whole=True),
         }
+        return Facts({name: value for name, value in rows.items() if value is not None})
 
     @property
     def in_expert(self) -> ExpertNeuron | None:
@@ -459,8 +494,11 @@ class Known:
         zeros = f", exactly 0 at {format_share(stats['zero_share'])}" if stats["zero_share"] >= RARE else ""
         return f"at {rate} of {tokens}{zeros}"
 
-    def case_table(self) -> Table:
+    @property
+    def case_table(self) -> Table | None:
         """The sign cases of a gated neuron: how often each occurs, and the mean coefficient there."""
+        if not self.gated:
+            return None
         return Table.of(
             self.cases,
             "case",
@@ -469,7 +507,7 @@ class Known:
         )
 
     @property
-    def drawn_histogram(self) -> Histogram | None:
+    def distribution(self) -> Histogram | None:
         """The histogram of its coefficient; None where nothing was counted."""
         found = self.bins(DRAWN)
         edges = (*(one.low for one in found), *(one.high for one in found[-1:]))
@@ -477,7 +515,7 @@ class Known:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Neuron(Known, Result):
+class Neuron(Known):
     """One neuron of a store.
 
     Attributes:
@@ -494,8 +532,6 @@ class Neuron(Known, Result):
         description: in words, where :meth:`ffnmem.describing.Descriptions.on` has put them there; else empty.
     """
 
-    main = "examples"
-
     examples: pd.DataFrame
     histogram: pd.DataFrame
     by_token: pd.DataFrame
@@ -511,50 +547,18 @@ class Neuron(Known, Result):
             for sequence, position, window in places
         )
 
-    def to_dict(self, top: int | None = None) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return self.values_of(self.examples[: top or len(self.examples)], self.histogram, self.by_token)
-
-    def brief(self, top: int | None = None) -> dict[str, Any]:
-        """As :meth:`to_dict`; of the examples, bins and tokens only what ``sheet(top)`` shows."""
-        most = self.examples["kind"].map(lambda kind: shown_of(kind, top))
-        folded = self.examples["extreme"].map(SIGN_OF).eq(self.weak) & bool(self.weak)
-        shown = ((self.examples["kind"] == "quantile") | (self.examples["rank"] <= most)) & ~folded
-        frequent = self.by_token[self.by_token["count"] > 0].head(FREQUENT)
-        return self.values_of(self.examples[shown], self.bins(), frequent)
-
-    def values_of(self, examples: Any, histogram: Any, by_token: Any) -> dict[str, Any]:
-        """All of it as plain values, with these examples, bins and tokens."""
-        sides = ("gate", "key") if self.gated else ()
-        found = {
-            "layer": self.layer,
-            "neuron": self.neuron,
-            "description": self.description,
-            "stats": self.stats,
-            **{sign: None if self.lack else self.tokens(sign) for sign in SIGNS},
-            "lens": self.lens,
-            **{side: None if self.lack else {sign: self.tokens(sign, side) for sign in SIGNS} for side in sides},
-            "cases": self.cases,
-            "sides": self.sides,
-            "examples": examples,
-            "histogram": histogram,
-            "by_token": by_token,
-            "by_position": self.by_position,
-            "meanings": self.meanings,
-            "passages": [{"sequence": number} | one.to_dict() for number, one in self.passages.items()],
-            "provenance": self.store.provenance,
-        }
-        left_out = [name for name in ("description", "cases", "passages") if not found[name]]
-        return {name: plain(value) for name, value in found.items() if name not in left_out}
-
-    def summary(self) -> str:
+    def __repr__(self) -> str:
         rate = (
             f"fires at {format_probability(self.stats['firing_rate'])} of {self.counted_tokens}"
             if self.stats["count"]
             else "saw no tokens"
         )
-        promotes = "" if self.lack else f", promotes {', '.join(self.tokens('promoted')[:5])}"
-        return printable(f"{self.name} of {self.store.model}: {rate}{promotes}")
+        fires_at = "".join(f" {text!r}" for text, _ in self.sides[0].fires_at[:FEW])
+        return printable(f"Neuron({self.name} of {self.store.model}: {rate}, most at{fires_at or ' none'})")
+
+    def on_page(self, top: int | None = BRIEF) -> Neuron:
+        """With shaded tokens, where the store's model is at hand."""
+        return self.store.shaded_on_page([self], listed_of(top))[0]
 
     def _repr_html_(self) -> str:
         """Its card; every token of the examples is shaded where the store holds its model and that takes a second or
@@ -567,6 +571,11 @@ def context_column(examples: Sequence[Example], largest: float) -> Column:
     any_shaded = any(example.shades for example in examples)
     scale = f"a coefficient of {format_number(largest, decimals([largest]))}" if any_shaded else ""
     return Column("context", "context", scale=scale)
+
+
+def listed_of(top: int | None) -> int | None:
+    """How many examples of a kind a card lists, by how many rows are asked for: all for None, None for the usual."""
+    return None if top == BRIEF else sys.maxsize if top is None else top
 
 
 def shown_of(kind: str, listed: int | None) -> int:

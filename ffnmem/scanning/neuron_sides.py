@@ -84,21 +84,24 @@ class NeuronSide:
 
     @property
     def sentence(self) -> Line:
-        """In a clause: what it fires at, after and before what, what it writes, its verdict; nothing if it never had
-        the sign."""
+        """In a clause: what it fires at, after and before what, which frequent tokens excite it, what it writes, its
+        verdict; nothing if it never had the sign."""
         if not self.extreme:
             return ()
         parts: list[Span] = []
 
-        def add(words: str, texts: Iterable[str], style: Style = "marked") -> None:
+        def add(words: str, texts: Iterable[str], style: Style = "marked", behind: str = "; ") -> None:
             shown = [piece for text in texts for piece in (Span(" "), token(text, style, 24))]
             if shown:
-                parts.extend((Span(f"{', ' if parts else ''}{words}"), *shown))
+                parts.extend((Span(f"{behind if parts else ''}{words}"), *shown))
 
-        add("fires at", [text for text, _ in self.fires_at[:NAMED]])
+        add("fires most strongly at", [text for text, _ in self.fires_at[:NAMED]])
         # A token beside half of them or more may say what the tokens that it fires at do not.
         for words, counts in (("after", self.preceded_by), ("before", self.followed_by)):
-            add(words, [text for text, count in counts[:1] if 2 * count >= self.examples > 1])
+            add(words, [text for text, count in counts[:1] if 2 * count >= self.examples > 1], behind=", ")
+        known = {text for text, _ in self.fires_at[:NAMED]}
+        exciting = [text for text, mean, _ in self.excited_by if mean * self.extreme > 0 and text not in known]
+        add("excited by", exciting[:NAMED])
         add("promotes", [text for text, _ in self.promotes[:NAMED]], "adds")
         return (*parts, Span(f"; {self.verdict}")) if self.verdict else tuple(parts)
 
@@ -106,20 +109,14 @@ class NeuronSide:
         """Its tokens beside their names, of what there is."""
         written = {text.strip().casefold() for text, _ in self.promotes}
         found = {
-            "promotes": scored(self.promotes, "adds"),
-            "suppresses": scored(self.suppresses, "takes"),
-            "preceded by": counted_tokens(self.preceded_by),
             "fires at": counted_tokens(self.fires_at),
+            "preceded by": counted_tokens(self.preceded_by),
             "followed by": counted_tokens(self.followed_by, written),
             "excited by": means(self.excited_by, decimals([self.extreme]), token=True, limit=24),
+            "promotes": scored(self.promotes, "adds"),
+            "suppresses": scored(self.suppresses, "takes"),
         }
         return {name: fitting for name, fitting in found.items() if fitting.pieces}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, without the meanings."""
-        lists = {name: [text for text, _ in getattr(self, name)] for name in ("promotes", "suppresses")}
-        counts = {name: dict(getattr(self, name)) for name in ("preceded_by", "fires_at", "followed_by")}
-        return {"sign": self.sign, "extreme": self.extreme, **lists, "examples": self.examples, **counts}
 
 
 def scored(scores: Scores, style: Style) -> Fitting:

@@ -21,6 +21,7 @@ from ..core.errors import (
     check_index,
     counted,
     quoted,
+    warn,
 )
 from ..core.files import user_folder
 from ..core.neuron_names import (
@@ -77,6 +78,8 @@ from .tables import (
 
 LAYERS_KEPT = 8  # some 13 MB each for GPT-2 small
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+SHADED = 20
+"""Cards of which every token of the examples is shaded on a page: of SmolLM2 that takes minutes, and 250 kB a card."""
 SHADES = "coefficients at every token of an example"
 HARDLY = 0.1  # of the mean share of a layer's experts: below, an expert is hardly used
 ALL = "all"  # among what was checked
@@ -624,6 +627,17 @@ class Store(Scanned, Result):
             return self.shaded([neuron])[0] if shadable(model, self.fingerprint) else neuron
         except ModelError:  # it is changed: what the files have can be shown
             return neuron
+
+    def shaded_on_page(self, neurons: Sequence[Neuron], listed: int | None) -> Sequence[Neuron]:
+        """:meth:`shaded` for a page, where they are few and the model can be had; else as they are, with a warning
+        that says why."""
+        if len(neurons) > SHADED or any(one.passages for one in neurons):
+            return neurons
+        try:
+            return self.shaded(neurons, listed)
+        except ModelError as error:  # none, or under an intervention, or no longer with the weights of the scan
+            warn(f"tokens are not shaded: {error}")
+            return neurons
 
     def places(self, neurons: NeuronName | Iterable[NeuronName]) -> list[tuple[int, int]]:
         """Neurons as indices, each once: one name, or several. Raises InputError, OutOfRangeError."""

@@ -19,6 +19,7 @@ from ..core.provenance import Live, experts_in
 from ..core.sheets import (
     Column,
     Content,
+    Facts,
     Fitting,
     Grid,
     Histogram,
@@ -27,6 +28,7 @@ from ..core.sheets import (
     Shaded,
     Sheet,
     Span,
+    Style,
     Table,
     Words,
     is_line,
@@ -93,6 +95,10 @@ class Result:
         def to_frame(self, *args: Any, **options: Any) -> pd.DataFrame: ...
         def to_dict(self, *args: Any, **options: Any) -> dict[str, Any]: ...
 
+    def on_page(self, top: int | None = BRIEF) -> Any:
+        """What a page shows in its place: a result that can be had with more than is computed for a terminal."""
+        return self
+
     # -- what is shown -----------------------------------------------------------------------------------------------
 
     def sheet(  # type: ignore[no-redef]
@@ -151,10 +157,12 @@ class Result:
             value, about = self.rows_of(name, top), first_sentence(type(self), name)  # type: ignore[arg-type]
             several = value if isinstance(value, Mapping) else {name.replace("_", " ").capitalize(): value}
             for title, rows in several.items():
-                if isinstance(rows, Grid | Histogram):
+                if isinstance(rows, Grid):
                     yield replace(rows, title=rows.title or title)
-                elif isinstance(rows, Table | Shaded | Words):
+                elif isinstance(rows, Facts | Histogram | Table | Shaded | Words):
                     yield rows
+                elif isinstance(rows, Iterator):
+                    yield from rows
                 elif rows is not None and len(rows):
                     whole = getattr(self, f"count_{name}", getattr(self, "count", None))
                     known = whole if self.is_cut(name) else len(rows)
@@ -204,7 +212,7 @@ class Result:
             return pair_line(one, value)
         if one.kind == "tokens":
             named = [getattr(self, name, None) for name in ("target", "foil")]
-            return Fitting(tuple(token_line(each, named) for each in value))
+            return Fitting(tuple(token_line(each, named, one.style) for each in value))
         return text_cell(value) if one.kind == "text" else value
 
     @property
@@ -408,12 +416,11 @@ def shown_column(one: Column) -> Column:
     return replace(one, kind="text") if one.kind == "tokens" else one
 
 
-def token_line(one: Any, named: Sequence[Any]) -> tuple[Span, ...]:
-    """A token, or one with its number behind it."""
-    if isinstance(one, str):
-        return (token(one, "strong" if one in named else ""),)
-    text, number = one
-    return line(token(text, "strong" if text in named else ""), Span(f" {format_value(number)}", "soft"))
+def token_line(one: Any, named: Sequence[Any], style: Style = "") -> tuple[Span, ...]:
+    """A token, or one with its number behind it; those ``named`` stand out."""
+    text, *number = (one,) if isinstance(one, str) else one
+    shown = token(text, "strong" if text in named else style)
+    return (shown, *(Span(f" {format_value(value)}", "soft") for value in number))
 
 
 def pair_line(one: Column, ends: tuple[Any, Any]) -> Any:

@@ -37,11 +37,11 @@ TYPED = {
     "counterfactual": "Rome is",
     "tokens": " Paris",
     "neuron": "1.5",
+    "neurons": "1.5,0.3",
     "subject": "Eiffel Tower",
     "text": "e",
     "config": "atlas",
     "reader": "atlas",
-    "neurons": "1.5",
     "target": "Rome",
     "stores": "runs/0",
 }
@@ -156,14 +156,11 @@ def test_a_command_says_the_same_in_every_form(name: str, tiny: fm.Model, tmp_pa
     verdict = values.get("verdict")
     if verdict:
         assert verdict.split()[0] in shown
-    live = (
-        [tiny]
-        if isinstance(getattr(result, "model", None), fm.Model)
-        else [open_store(TYPED["store"])]
-        if hasattr(result, "store")
-        else []
-    )
-    for again in () if result.no_file else (type(result).load(saved, *live), type(result).load(saved)):
+    scanned = any(hasattr(result, name) for name in ("store", "cards"))
+    of_model = isinstance(getattr(result, "model", None), fm.Model)
+    live = [tiny] if of_model else [open_store(TYPED["store"])] if scanned else []
+    needed = live if name == "neuron" else []  # a card reads its store
+    for again in () if result.no_file else (type(result).load(saved, *live), type(result).load(saved, *needed)):
         assert again.to_dict(3) == result.to_dict(3)
         assert repr(again) == repr(result)
     if not result.no_file:
@@ -185,7 +182,7 @@ def found(name: str, model: fm.Model) -> Result:
     """What the library says."""
     one = operation(OPERATIONS[name])
     needed = [part for part in one.typed(("Model", "Store")) if part.required]
-    read = {"layer": int, "changes": lambda typed: read_changes([typed])}
+    read = {"layer": int, "neurons": lambda typed: typed.split(","), "changes": lambda typed: read_changes([typed])}
     values = {part.typed_as: read.get(part.kind.name, str)(TYPED[part.typed_as]) for part in needed}
     values |= {part.name: [values[part.name]] for part in needed if part.kind.many}
     scanned = any(part.of == "Store" and part.required for part in one.typed())

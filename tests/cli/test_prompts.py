@@ -145,23 +145,6 @@ def test_a_comparison(tiny_folder: Path, tmp_path: Path) -> None:
 # -- pages -------------------------------------------------------------------------------------------------------------
 
 
-def test_neurons_by_a_measure(tiny_store: Store, tmp_path: Path) -> None:
-    """The highest first, of all layers or of one; a layer alone comes whole and in order."""
-    out = tmp_path / "a.parquet"
-
-    def neurons(*chosen: object) -> list[tuple[int, int]]:
-        run("cards", "--store", tiny_store.folder, *chosen, "-o", out)
-        rows = pd.read_parquet(out)
-        return list(dict.fromkeys(zip(rows["layer"], rows["neuron"], strict=True)))
-
-    for measure in ("firing_rate", "kurtosis"):
-        stats = tiny_store.stats().sort_values(measure, ascending=False, kind="stable")
-        assert neurons("--top-by", measure, 3) == list(zip(stats["layer"][:3], stats["neuron"][:3], strict=True))
-    last = stats[stats["layer"] == 1].head(2)
-    assert neurons("--layer", -1, "--top-by", measure, 2) == [(1, n) for n in last["neuron"]]
-    assert neurons("--layer", 0) == [(0, n) for n in range(64)]
-
-
 def test_names_on_every_page_lead_to_the_site(
     tiny: fm.Model, tiny_store: Store, tiny_folder: Path, tmp_path: Path
 ) -> None:

@@ -50,17 +50,12 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"token ' Colosseum' {M}", "' Colosseum' --first-token"),
     # Stores.
     ("neuron 1.5 --store {tmp}", "{tmp} scan"),
-    (f"neuron 1.5 {S} --html a.html --json", "--html --json"),
     (f"neuron 1.5 {S} --shade", "every token {name}"),
-    (f"neuron 1.5 {S} --shade --csv", "--shade --csv --json"),
     (f"polysemanticity {S} --draws 3", "--draws 20"),
     (f"describe 1.5 {S}", "--reader"),
     (f"describe 9.5 {S} --reader no/such/model", "layer 9"),
     # Reports and facts.
     (f"report {P} {M} --html /nowhere/at/all.html", "/nowhere/at"),
-    (f"cards {S}", "--neurons --layer --top-by"),
-    (f"cards {S} --neurons 1.5 --layer 0", "--neurons --layer"),
-    (f"cards {S} --neurons 1.5 -o a.pdf", "a.pdf .parquet"),
     ("facts atlas --relation country.capitol", "'country.capitol' country.capital"),
     ("facts atlas --relation land", "'land' lists"),
     ("facts atlas --out {tmp}", "folder"),

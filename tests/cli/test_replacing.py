@@ -51,7 +51,6 @@ NEEDED = {
 }
 """What stands for what commands need besides."""
 MORE = {
-    "cards": ("--layer", "0"),
     "compare": ("--edit", "EDIT"),
     **dict.fromkeys(("trace-facts", "knockout-facts", "evaluate", "sweep"), ("--limit", "1")),
     "sequential": ("--at", "1", "--limit", "1"),
@@ -114,10 +113,6 @@ def write_text(path: Path) -> None:
 # A command whose last word is a file, and what writes somebody's own file of the same kind.
 REPLACED: dict[str, Callable[[Path], object]] = {
     **{f"activations gelu --plot figure{ending}": Figure().savefig for ending in FIGURES},
-    **{
-        f"cards --store {{store}} --neurons 3.17 --no-shade -o report.{ending}": write_text
-        for ending in ("md", "csv", "html", "parquet")
-    },
     f"report '{PROMPT}' --html page.html": write_text,
     f"circuit '{PROMPT}' --firings 0.1@2 --export graph.json": write_text,
     f"edit '{PROMPT}' 'Eiffel Tower' Rome -o e": (

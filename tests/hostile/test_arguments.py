@@ -192,7 +192,7 @@ DOORS: dict[str, Callable[[Any], Any]] = {
     "Scores.load": fm.evaluation.Scores.load,
     "write a pack": lambda path: fm.corpus.pack(["a text"], tiny(), path),
     "write a merge": lambda path: fm.merge([tiny_store()], path),
-    "write a page": lambda path: fm.pages.neurons(tiny_store(), [(0, 1)], path),
+    "write a page": lambda path: fm.pages.page(fm.neurons.list_neurons(tiny_store(), k=1), path),
     "write facts": lambda path: formats.write_facts([], path),
 }
 SUFFIXES = ("", ".txt", ".csv", ".jsonl", ".parquet", ".txt.gz", ".safetensors", ".html", ".json")

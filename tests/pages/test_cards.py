@@ -11,7 +11,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.token_text import printable
-from ffnmem.pages.neuron_pages import neurons_markdown
+from ffnmem.neurons import NeuronCards, read_cards
 from ffnmem.scanning import Store, open_store
 from ffnmem.scanning.neuron import Neuron
 from ffnmem.show.markdown import escaped
@@ -39,15 +39,15 @@ def test_meanings_are_on_every_card(surveyed: Store, tmp_path: Path) -> None:
     (shown,) = one.meanings
     assert shown.table.equals(found.table)
     assert found.label.capitalize() in Page(one._repr_html_()).words
-    out = fm.pages.neurons(surveyed, [(1, 5), (0, 3)], tmp_path / "a.html")
+    out = fm.pages.page(read_cards(surveyed, [(1, 5), (0, 3)]), tmp_path / "a.html", top=20)
     page = Page(out.read_text("utf-8"))
     index = page.listed[0][2]
-    assert [cell.text for cell in index[0]][-2:] == ["promotes", "verdict"]
-    assert index[1][-1].text == found.label
+    assert [cell.text for cell in index[0]][-3:-1] == ["promotes", "verdict"]
+    assert index[1][-2].text == found.label
     assert f"{found.label.capitalize()}" in page.words
     places = [attrs["title"].partition("; ")[2] for tag, attrs in page.tags if tag == "mark"]
     assert len(places) > len(set(places[: len(places) // 2])) >= len(places) // 2 - 1, "each example once a card"
-    text = fm.pages.neurons(surveyed, [(1, 5)], tmp_path / "a.md").read_text("utf-8")
+    text = read_cards(surveyed, "1.5").to_markdown()
     assert f"**{found.label.capitalize()}" in text
     assert found.why in text
 
@@ -73,9 +73,9 @@ def test_escaping_is_undone_by_reading() -> None:
 
 def test_examples_are_the_neurons(tiny_store: Store) -> None:
     one = tiny_store.neuron(1, 5, kind=("top", "quantile"))
-    text = neurons_markdown(tiny_store, [one])
-    assert text.startswith(f"# Neuron {one.name} of ")
-    assert neurons_markdown(tiny_store, [one] * 2).startswith("# 2 neurons of ")
+    text = one.to_markdown()
+    assert text.startswith(f"## Neuron {one.name} of ".replace(".", "\\."))
+    assert NeuronCards((one, one), one.provenance).to_markdown().startswith("## 2 neurons of ")
     top = one.examples[one.examples["kind"] == "top"]
     found = rows(text, "Largest coefficients")
     assert [float(read_back(cells[0]).replace("−", "-")) for cells in found] == pytest.approx(
@@ -92,7 +92,7 @@ def test_examples_are_the_neurons(tiny_store: Store) -> None:
 def test_hostile_text_formats_nothing(tiny_store: Store) -> None:
     """One row stays one row, and the only tags are ours."""
     one = poisoned(tiny_store.neuron(1, 5, kind="top"))
-    text = neurons_markdown(tiny_store, [one])
+    text = one.to_markdown()
     assert set(re.findall(r"<[^>]*>?", text)) == {"<b>", "</b>"}
     assert not set(UNSEEN) & set(text)
     assert all(len(cells) == 2 for cells in rows(text, "Largest coefficients"))

@@ -55,7 +55,7 @@ PAGES: dict[str, Make] = {
     "report": lambda model, store, out: fm.pages.page(
         fm.report(fm.capture(model, PROMPT), foil=f" {WORDS[7]}"), out, top=20
     ),
-    "neurons": lambda model, store, out: fm.pages.neurons(store, [(1, 5), (0, 3)], out),
+    "neurons": lambda model, store, out: fm.pages.page(fm.neurons.read_cards(store, [(1, 5), (0, 3)]), out),
     "circuit": lambda model, store, out: fm.pages.page(
         fm.circuit(fm.capture(model, PROMPT), ["0.5", "0.6", "1.7"]), out
     ),

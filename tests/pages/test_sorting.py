@@ -20,7 +20,7 @@ PLACES = [(1, 5), (0, 63), (1, 0), *((n % 2, 7 * n % 64) for n in range(1, 11))]
 @pytest.fixture(scope="module")
 def address(tiny_store: Store, tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("tables") / "neurons.html"
-    return fm.pages.neurons(tiny_store, PLACES, out, shade=False, k=2).as_uri()
+    return fm.pages.page(fm.neurons.read_cards(tiny_store, PLACES, k=2), out).as_uri()
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_names_sort_by_layer_and_number_from_the_keyboard(page: Page) -> None:
     page.keyboard.press("Space")
     assert table.locator("thead th").first.get_attribute("aria-sort") == "ascending"
     assert names(table) == [f"{layer}.{neuron}" for layer, neuron in sorted(PLACES)]
-    table.locator("th", has_text="mean").locator("button").click()
+    table.locator("th", has_text="largest").locator("button").click()
     assert table.locator("[aria-sort]").count() == 1
 
 

@@ -19,7 +19,7 @@ from ffnmem.core.types import CASES
 from ffnmem.scanning import Store
 from ffnmem.scanning.blocks import blocks
 from ffnmem.scanning.contexts import clipped, merged
-from ffnmem.scanning.neuron import Neuron, band_label, kinds_shown
+from ffnmem.scanning.neuron import KEYS, Neuron, band_label, kinds_shown
 from ffnmem.scanning.state import COLUMNS, edges
 from ffnmem.scanning.statistics import histogram_columns
 from ffnmem.show.notebook import draw_histogram
@@ -85,7 +85,10 @@ def test_a_neuron_is_what_the_store_says_alone_and_in_a_block(stores: dict[str, 
             rows = one.values[(one.values["sign"] == sign) & (one.values["side"] == "value")]
             assert one.tokens(sign) == rows.sort_values("score", ascending=sign == "suppressed")["token"].tolist()
         plain_values = json.loads(json.dumps(one.to_dict()))  # NumPy's numbers would make every writer of JSON fail
-        assert plain_values["promoted"] == one.tokens("promoted")
+        written = [
+            row["token"] for row in plain_values["values"] if (row["side"], row["sign"]) == ("value", "promoted")
+        ]
+        assert written == one.tokens("promoted")
         assert plain_values["provenance"]["fingerprint"] == store.fingerprint
         for name in TABLES:
             plain, frame = getattr(block, name), getattr(one, name)
@@ -124,6 +127,7 @@ def test_a_classic_neuron_has_one_side(classic: Neuron, tiny_store: Store) -> No
     one = with_stats(classic, min=-0.17, max=0.01)
     assert [side.sign for side in one.sides] == list(tiny_store.signs(1, 5)) == ["positive"]
     assert not any(block.title for block in one.sheet().blocks if isinstance(block, Facts))
+    assert next(iter(one.about.rows)) == "fires at", "what it fires at is said first"
     for least, folded in ((-0.17, True), (-3.0, False)):
         one = with_stats(classic, min=least, max=4.0)
         shown = {block.title: block for block in one.sheet().blocks if isinstance(block, Table)}
@@ -132,7 +136,6 @@ def test_a_classic_neuron_has_one_side(classic: Neuron, tiny_store: Store) -> No
         out = "\n".join(printed(one.sheet()))
         assert ("by their smallest coefficient" in out) != folded
         assert ("(they end at -0.170); --kind bottom lists them" in out) == folded
-        assert any(row["extreme"] == "min" for row in one.brief()["examples"]) != folded
 
 
 def test_each_side_has_its_own_examples_and_writes_with_its_sign(gated: Neuron) -> None:
@@ -159,7 +162,7 @@ def test_each_side_has_its_own_examples_and_writes_with_its_sign(gated: Neuron) 
     assert {signs[title] for title in titles[first + 1 : second]} == {"negative"}
     assert [signs[title] for title in titles[second + 1 :]] == ["positive"] * (len(titles) - second - 2) + [""]
     words = " ".join(printed(gated.sheet(), 200)[:4])
-    assert words.index("Negative side, to -") < words.index("; positive side, to ")
+    assert words.index("Negative side, to -") < words.index("Positive side, to ")
     (hint,) = gated.hints(folded=False)
     assert f"meanings {gated.name} --store" in hint
     assert "--sign both keeps" in hint
@@ -193,41 +196,37 @@ def test_groups_hold_every_example_in_order_and_in_its_band(classic: Neuron, gat
     few = {group.name: group for group in classic.groups(2)}
     assert len(few["top"].bands[0].examples) == 2
     assert few["max"].bands == {group.name: group for group in groups}["max"].bands
-    short = classic.brief(2)["examples"]
-    assert len([row for row in short if row["kind"] == "top"]) == 2
-    bands = [row for row in short if row["kind"] == "quantile"]
-    assert len(bands) == sum(len(band.examples) for name in ("max", "min") for band in few[name].bands)
 
 
 # -- numbers and tokens ----------------------------------------------------------------------------------------------
 
 
 def test_the_heading_is_the_neurons(classic: Neuron) -> None:
-    found = classic.heading()
+    found = classic.about.rows
     assert texts(found["promotes"]) == classic.tokens("promoted")
     assert texts(found["suppresses"]) == classic.tokens("suppressed")
     assert texts(found["excited by"]) == classic.by_token["token"].head(8).tolist()
     assert texts(found["at position"]) == classic.by_position["positions"].tolist()
-    assert not set(found) & {"gate +", "key −"}
+    assert not set(found) & set(KEYS.values())
     table = classic.by_token.copy()
     table.loc[0, ["count", "mean"]] = [0, float("nan")]  # a shard may lack a token that is frequent in the corpus
-    assert table.loc[0, "token"] not in texts(replace(classic, by_token=table).heading()["excited by"])
-    assert replace(classic, by_token=table.iloc[:0]).heading().get("excited by") is None
+    assert table.loc[0, "token"] not in texts(replace(classic, by_token=table).about.rows["excited by"])
+    assert replace(classic, by_token=table.iloc[:0]).about.rows.get("excited by") is None
 
 
 def test_a_gated_card_has_cases_keys_and_parts(gated: Neuron) -> None:
     """The gate's tokens under the key's name, or another example's gate beside a context."""
-    cases = gated.case_table()
+    cases = gated.case_table
+    assert cases is not None
     assert [tuple(row[:3]) for row in cases.rows] == [
         (case, gated.stats[f"share_{column}"], gated.stats[f"mean_{column}"])
         for case, column in zip(CASES, COLUMNS, strict=True)
     ]
     never = with_stats(gated, **{f"share_{COLUMNS[2]}": 0.0, f"mean_{COLUMNS[2]}": float("nan")})
-    assert [*CASES[2].split(), "0.0%", "–"] in [line.split() for line in printed(never.case_table())]
-    found = gated.heading()
-    for side in ("gate", "key"):
-        assert texts(found[f"{side} +"]) == gated.tokens("promoted", side)
-        assert texts(found[f"{side} −"]) == gated.tokens("suppressed", side)
+    assert [*CASES[2].split(), "0.0%", "–"] in [line.split() for line in printed(never.case_table)]
+    found = gated.about.rows
+    for (side, sign), words in KEYS.items():
+        assert texts(found[words]) == gated.tokens(sign, side)
     shown = {e.place: e.parts for group in gated.groups(99) for band in group.bands for e in band.examples}
     for row in gated.examples.itertuples():
         assert shown.get((row.sequence, row.position), (row.gate, row.linear)) == (row.gate, row.linear)
@@ -290,11 +289,11 @@ def test_ends_are_the_extremes(tiny_store: Store, made: Make) -> None:
         assert only.density > 0
     nothing = made({}, 0.0, 0.0)
     assert clipped(nothing.histogram, 0.0, 0.0) == ([], [])
-    assert nothing.drawn_histogram is None
+    assert nothing.distribution is None
 
 
 def test_drawing_fills_its_frame(made: Make) -> None:
-    block = made({-0.125: 10, 0.0: 1, 1.0: 100, 2.0: 1}, -0.12, 2.25).drawn_histogram
+    block = made({-0.125: 10, 0.0: 1, 1.0: 100, 2.0: 1}, -0.12, 2.25).distribution
     assert block is not None
     shape = draw_histogram(block)
     found = re.findall(r'class="fm-(plus|minus)" x="(.*?)" y="(.*?)" width="(.*?)" height="(.*?)"', shape.bars)

@@ -70,7 +70,7 @@ def test_a_store_without_the_table_answers_as_one_with_it(both: tuple[Store, Sto
         same(bare.values(*place), whole.values(*place))
         one, other = bare.neuron(*place), whole.neuron(*place)
         assert repr(one.to_dict()) == repr(other.to_dict())  # with missing numbers, which equal nothing
-        assert one.heading() == other.heading()
+        assert one.about == other.about
     assert not bare.projected
     assert not (bare.folder / VALUES).exists()
 
@@ -166,9 +166,8 @@ def test_a_model_of_that_name_and_none(named: Path, make_tiny: Callable[..., fm.
     card = store.neuron(1, 17)
     assert len(card.examples)
     assert card.tokens("promoted") == []
-    assert card.to_dict()["promoted"] is None
+    assert card.to_dict()["values"] == []
     assert "need the model" in card.to_markdown()
-    assert "promotes" not in card.summary()
     for ask in (lambda: store.values(1, 17), lambda: fm.neurons.search(store, "e"), store.keep_values):
         with refuses(ModelError, ValueError, str(named.parent / "tiny"), "model=", "--model"):
             ask()

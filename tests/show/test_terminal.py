@@ -112,8 +112,8 @@ def test_a_models_hostile_name_is_escaped_wherever_it_is_shown(
     model = fm.load(HOSTILE)
     store = fm.scan(model, ["The Eiffel Tower is in Paris"] * 3, "store")
     found = fm.capture(model, "The Eiffel Tower")
-    card = fm.pages.neurons(store, [(0, 1)], "card.html").read_text("utf-8")
-    notes = fm.pages.neurons(store, [(0, 1)], "card.md").read_text("utf-8")
+    card = fm.pages.page(store.neuron(0, 1), "card.html").read_text("utf-8")
+    notes = store.neuron(0, 1).to_markdown()
     page = fm.pages.page(fm.report(found), "page.html").read_text("utf-8")
     shown = [
         *(card, notes, page, repr(found), repr(store), found._repr_html_(), fm.attribute(found)._repr_html_()),
