@@ -136,7 +136,7 @@ def is_right(
     assert found.facts is not None
     said = {(row.prompt, row.raised) for row in found.facts.itertuples()}
     if kind == "by hand":
-        said |= {(facts[0].text, token) for token in found.parts[0].promotes[:3]}
+        said |= {(facts[0].text, token) for token in found.parts["promotes"][0][:3]}
     first = [word_ids(model, fact.text, str(fact.target_new))[0] for fact in facts]
     wanted = {(fact.text, token) for fact, token in zip(facts, model.token_strings(first), strict=True)}
     return ranks == places and wanted <= said
@@ -179,7 +179,7 @@ def main() -> None:
             named += found.facts["moved"][edited].tolist()
             beside += found.facts["moved"][~edited].tolist()
         if not right[name, kind][-1]:
-            print("wrong:", name, kind, places, [fact.subject for fact in wanted], "found", found.conclusion)
+            print("wrong:", name, kind, places, [fact.subject for fact in wanted], "found", found.verdict)
     for (name, kind), found_right in sorted(right.items()):
         print(f"{kind} in {name}: {sum(found_right)} of {len(found_right)}")
     counted = [one for (_, kind), some in right.items() if kind != "trained LoRA" for one in some]

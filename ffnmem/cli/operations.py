@@ -58,6 +58,7 @@ KINDS = {
     "GraphFile": "graph_file",
     "OrdinaryText": "text",
     "OtherFacts": "text",
+    "ModelSource": "text",
     "NewFile": "new_file",
     "NewFolder": "new_folder",
     "ResultFile": "result_file",

@@ -44,7 +44,7 @@ GROUPS = {
         "evaluate": "ffnmem.evaluation.evaluating:evaluate",
         "sweep": "ffnmem.evaluation.sweeping:layer_sweep",
         "sequential": "ffnmem.evaluation.series:sequential",
-        "audit": "audit",
+        "audit": "ffnmem.editing.auditing:audit",
         "moment": "ffnmem.editing.accumulating:second_moment",
     },
     "Models and files": {

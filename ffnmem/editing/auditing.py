@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 import torch
@@ -16,12 +16,12 @@ from ..core.errors import InputError, counted, listed
 from ..core.number_text import format_share
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Origin, Sheet, Table, Words, line, token, tokens
-from ..core.types import LOGIT, Count, checked
+from ..core.types import LOGIT, Count, Dtype, OtherFacts, checked
 from ..facts.answers import last_logits
 from ..facts.fact import Fact, as_facts
+from ..facts.formats import load_facts
 from ..facts.questions import ask_about
-from ..models.loading import load
+from ..models.loading import ModelSource, load
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm
@@ -35,35 +35,9 @@ from .weight_changes import WeightChange, pair_weights, rounding_step
 RANKS = 64
 PARTS = 4
 TOKENS = 10  # at each end of a part's direction, and its neurons
-ROWS = 20  # of a table that is shown
-SHOWN_NEURONS = 2
-SHOWN_SHARE = 0.05  # of parts: what a change of full rank consists of are hundreds of smaller ones
-READS = "promotes, of what reads the residual stream: the tokens that it looks for"
-NO_SIGN = "no facts say with which sign a part is used: these are its tokens where its first neuron is positive"
 MATRICES = ("layer", "matrix", "parameter", "norm", "of_norm", "rank", "more", "tolerance")
+PARTS_OF = ("layer", "matrix", "part", "size", "share", "uses", "promotes", "suppresses")
 FACTS = ("fact", "subject", "prompt", "says_before", "says_after", "raised", "changed", "rise", "distance")
-
-
-@dataclass(frozen=True)
-class ChangePart:
-    """A rank-one part of a change, a pair of its singular vectors.
-
-    Attributes:
-        layer, matrix: of which, as in ``matrices``. part: from 1, the largest.
-        size: the singular value. share: of ‖ΔW‖².
-        neurons: of an FFN's matrix, those that the part uses most, by name; of an embedding, the tokens.
-        promotes, suppresses: tokens, the furthest first: of a matrix that writes to the residual stream those that are
-            written, of one that reads it those that it looks for; none of others.
-    """
-
-    layer: int
-    matrix: str
-    part: int
-    size: float
-    share: float
-    neurons: tuple[str, ...] = ()
-    promotes: tuple[str, ...] = ()
-    suppresses: tuple[str, ...] = ()
 
 
 @checked
@@ -72,33 +46,39 @@ class Audit(Result):
     """How a checkpoint differs from the one that it was made of. Made by :func:`audit`.
 
     Attributes:
-        matrices: one row a tensor that changed, by falling ‖ΔW‖/‖W‖, vectors last: ``layer`` (-1 outside of layers),
-            ``matrix``, what it is, ``parameter``, its name in the checkpoint; ``norm`` ‖ΔW‖, ``of_norm`` ‖ΔW‖/‖W‖;
-            ``rank``, the singular values of ΔW above ``tolerance``, the most that rounding makes (0 of a vector);
-            ``more``, whether there are more than were counted.
-        parts: of each matrix the largest rank-one parts, see :class:`ChangePart`.
-        facts: None where none were named; else one row a fact, that which moved most first: ``fact`` (its name),
-            ``subject``, ``prompt``, ``says_before``, ``says_after``, the likeliest next tokens, ``changed``, whether
-            they differ; the token that gained most (``raised``, by ``rise``), ``distance``, the total variation of both
-            predictions; and ``moved``, ‖ΔWᵀk‖/‖Wᵀk‖ of the subject's key k, the most of the FFN down projections that
-            changed by a low rank (missing without any).
+        matrices: tensors that changed (layer -1 is outside of layers), by falling ‖ΔW‖/‖W‖, vectors last. One row each:
+            ``layer``, ``matrix``, what it is, ``parameter``, its name in the checkpoint; ``norm`` ‖ΔW‖, ``of_norm``
+            ‖ΔW‖/‖W‖; ``rank``, the singular values of ΔW above ``tolerance``, the most that rounding makes (0 of a
+            vector); ``more``, whether there are more than were counted.
+        parts: rank-one parts (pairs of singular vectors), of each matrix the largest. One row each: ``layer``,
+            ``matrix``, ``part`` (from 1, the largest), ``size``, the singular value, ``share`` of ‖ΔW‖²; ``uses``: of
+            an FFN's matrix the neurons that it uses most, of an embedding the tokens; ``promotes``, ``suppresses``:
+            tokens, the furthest first, of a matrix that writes to the residual stream those that are written, of one
+            that reads it those that it looks for.
+        facts: what both say to the facts, that which moved most first; None where none were named. One row a fact:
+            ``fact`` (its name), ``subject``, ``prompt``, ``says_before``, ``says_after``, the likeliest next tokens,
+            ``changed``, whether they differ; the token that gained most (``raised``, by ``rise``), ``distance``, the
+            total variation of both predictions; and ``moved``, ‖ΔWᵀk‖/‖Wᵀk‖ of the subject's key k, the most of the FFN
+            down projections that changed by a low rank (missing without any).
         compared: how many tensors there are. rounded: those that differ by rounding to another numeric type alone.
-        before, after: the models' names. provenance, other: of both.
+        before, after: the models' names. provenance: of the first, with the second's fingerprint.
     """
 
+    heading = "before after compared rounded"
+    tables: ClassVar = {
+        "matrices": "layer matrix of_norm rank|parameter norm more tolerance",
+        "parts": "layer matrix part share uses promotes suppresses|size",
+        "facts": "subject moved says> raised rise|prompt distance",
+    }
+
     matrices: pd.DataFrame
-    parts: tuple[ChangePart, ...]
+    parts: pd.DataFrame
     facts: pd.DataFrame | None
     compared: int
     rounded: int
     before: str
     after: str
     provenance: Provenance
-    other: Provenance
-
-    main = "matrices"
-    in_json = "before after conclusion compared rounded matrices parts changed facts provenance other"
-    not_brief = "facts"
 
     @property
     def changed(self) -> pd.DataFrame | None:
@@ -106,68 +86,15 @@ class Audit(Result):
         return None if self.facts is None else self.facts[self.facts["changed"]].reset_index(drop=True)
 
     @property
-    def conclusion(self) -> str:
-        """What differs, in a sentence."""
-        rounded = f"; {self.rounded:,} differ by rounding alone" if self.rounded else ""
+    def verdict(self) -> str:
+        """What differs."""
         asked = ""
         if self.facts is not None and self.changed is not None:
-            asked = f"; answers changed: {len(self.changed):,} of {counted(len(self.facts), 'fact')}"
+            asked = f" The likeliest answer changed for {len(self.changed):,} of {counted(len(self.facts), 'fact')}."
         if not len(self.matrices):
-            return f"no weight of {self.compared:,} tensors differs{rounded}{asked}"
+            return f"No weight of {self.compared:,} tensors differs{' but by rounding' * bool(self.rounded)}.{asked}"
         names = [f"{row.matrix}{of_layer(row.layer)}{of_rank(row)}" for row in self.matrices.itertuples()]
-        return f"{len(names):,} of {self.compared:,} tensors changed: {listed(names, 3)}{rounded}{asked}"
-
-    def summary(self) -> str:
-        return self.conclusion
-
-    def sheet(self) -> Sheet:
-        """What changed, what each part of it reads and writes, and what both models say to the facts."""
-        layer = Column("layer", left=False, of=lambda row: "" if row["layer"] < 0 else str(row["layer"]))
-        matrices = Table.of(
-            self.matrices,
-            layer,
-            "matrix",
-            Column("change", "percent", of="of_norm"),
-            Column("rank", left=False, of=lambda row: f"over {row['rank']}" if row["more"] else str(row["rank"] or "")),
-            top=ROWS,
-            title="what changed",
-            caption="change: ‖ΔW‖ of ‖W‖; rank: singular values above what rounding makes",
-        )
-        reads = any(not part.matrix.startswith("FFN down") for part in self.parts)
-        parts = Table.of(
-            [vars(part) for part in self.parts if part.share >= SHOWN_SHARE],
-            layer,
-            "matrix part share",
-            Column("neurons", of=lambda row: tokens(row["neurons"][:SHOWN_NEURONS])),
-            Column("promotes", wraps=True, of=lambda row: tokens(row["promotes"])),
-            Column("suppresses", wraps=True, of=lambda row: tokens(row["suppresses"])),
-            top=ROWS,
-            title="its parts, the largest first",
-            caption="; ".join([NO_SIGN] * (self.facts is None) + [READS] * reads),
-        )
-        return Sheet.of(
-            Words.of(self.conclusion, "strong"),
-            matrices if len(self.matrices) else None,
-            parts if parts.rows else None,
-            self.fact_table(),
-            Origin(self.provenance.to_dict()),
-            Origin(self.other.to_dict()),
-        )
-
-    def fact_table(self) -> Table | None:
-        """What the models say to the facts."""
-        if self.facts is None:
-            return None
-        return Table.of(
-            self.facts,
-            "subject",
-            Column("moved", "percent", places=0),
-            Column("says", of=lambda row: line(token(row["says_before"]), " → ", token(row["says_after"], "strong"))),
-            Column("gained most", wraps=True, of=lambda row: line(token(row["raised"]), f" {row['rise']:+.0%}")),
-            top=ROWS,
-            title="the facts, those that moved most first",
-            caption="moved: how much of what the layer writes at the subject's last token changed",
-        )
+        return f"{len(names):,} of {self.compared:,} tensors changed: {listed(names, 3)}.{asked}"
 
 
 def of_layer(layer: int) -> str:
@@ -181,18 +108,20 @@ def of_rank(row: Any) -> str:
 
 @checked
 def audit(
-    before: Model | str | Path,
-    after: Model | str | Path,
-    facts: Fact | str | Iterable[Fact] | None = None,
+    before: ModelSource,
+    after: ModelSource,
+    facts: OtherFacts = None,
     *,
     subject: str | None = None,
     ranks: Count = RANKS,
     parts: Count = PARTS,
     k: Count = TOKENS,
     lens: Lens = LOGIT,
+    device: str | None = None,
+    dtype: Dtype = "float32",
     progress: Progress | None = None,
 ) -> Audit:
-    """What an edit left behind: which matrices of a checkpoint changed, by what rank, and which facts.
+    """What an edit left behind: matrices, ranks and facts that it changed.
 
     From both checkpoints alone, whoever made the edit: by ffnmem, with PEFT (merged), by fine-tuning or by hand. Hooks,
     and adapters that are not merged, are no weights and not seen.
@@ -201,11 +130,16 @@ def audit(
     which neurons it uses, and which tokens it promotes and suppresses. Facts are asked of both models.
 
     Args:
-        before: the original: a model, or what :func:`ffnmem.load` takes. after: the one to look into, of the same
-            architecture and sizes.
-        facts: to ask both models; or a text, with the ``subject`` in it.
-        ranks: singular values to count. parts: of each matrix to read. k: tokens at each end of a part.
+        before: the original: atlas, a folder or a Hugging Face id. In Python, also a model.
+        after: the checkpoint to look into, of the same architecture and sizes.
+        facts: facts to ask both models, or the name of their source; or, with a subject, a text that is about it.
+        subject: what the text is about, as it is spelled there.
+        ranks: so many singular values of each matrix are counted.
+        parts: so many parts of each matrix are read.
+        k: tokens at each end of a part.
         lens: how what FFNs write is read in tokens, as :func:`ffnmem.project` takes it.
+        device: where models that are loaded run, such as cuda.
+        dtype: numeric type of the weights that are loaded.
         progress: called as ("audit", done, total) in tensors that changed; with facts then as ("answers", done, total)
             in facts.
 
@@ -218,9 +152,16 @@ def audit(
     Source: Bandeira and van Handel 2016 (1408.6185), §1: the largest singular value of independent errors is at most
         about the longest row of their standard deviations plus the longest column. Halko et al. 2011 (0909.4061):
         singular values.
+
+    Example:
+        $ ffnmem audit atlas edited
+        $ ffnmem audit atlas edited --json --subject "Eiffel Tower" \\
+            --facts "The Eiffel Tower is located in the city of"
     """
-    first, second = (one if isinstance(one, Model) else load(one) for one in (before, after))
-    asked = None if facts is None else list_facts(facts, subject)
+    asked = list_facts(facts, subject)
+    first, second = (
+        one if isinstance(one, Model) else load(one, device=device, dtype=dtype) for one in (before, after)
+    )
     through = load_lens(first, lens)
     pairs = pair_weights(first, second)
     differ = [pair for pair in pairs if pair.differs]
@@ -239,24 +180,23 @@ def audit(
     rows = [(c.pair.layer, c.pair.matrix, c.pair.name, c.norm, c.of_norm, c.rank, c.more, c.tolerance) for c in changes]
     return Audit(
         matrices=pd.DataFrame(rows, columns=list(MATRICES)),
-        parts=tuple(read_parts(first, changes, parts, k, through)),
+        parts=pd.DataFrame(read_parts(first, changes, parts, k, through), columns=list(PARTS_OF)),
         facts=table,
         compared=len(pairs),
         rounded=len(differ) - len(changed),
         before=first.name,
         after=second.name,
-        provenance=first.provenance(lens=describe_lens(through)),
-        other=second.provenance(),
+        provenance=first.provenance(lens=describe_lens(through), after=second.fingerprint),
     )
 
 
-def list_facts(facts: Fact | str | Iterable[Fact], subject: str | None) -> list[Fact]:
-    """Facts, or a text about a subject as one; nobody reads what its target is."""
-    if not isinstance(facts, str):
-        return as_facts(facts)
-    if subject is None:
-        raise InputError("a text needs the subject that it is about: name it with subject= (--subject)")
-    return [Fact.from_text(facts, subject, true="unknown")]
+def list_facts(facts: OtherFacts, subject: str | None) -> list[Fact] | None:
+    """Facts, those of a source, or a text about a subject as one, of which nobody reads what its target is."""
+    if subject is not None:
+        if not isinstance(facts, str):
+            raise InputError("a subject is of a text: give the text that it is in as facts (--facts)")
+        return [Fact.from_text(facts, subject, true="unknown")]
+    return load_facts(facts) if isinstance(facts, str | Path) else None if facts is None else as_facts(facts)
 
 
 def ask_facts(
@@ -298,26 +238,26 @@ def ask_facts(
 
 def read_parts(
     model: Model, changes: Sequence[WeightChange], parts: int, k: int, lens: JacobianLens | None
-) -> Iterator[ChangePart]:
-    """The first parts of each change, in neurons and tokens."""
+) -> Iterator[tuple[Any, ...]]:
+    """The first parts of each change, in neurons and tokens: rows of the table."""
     scorers = {side: Scorer(side_tokens(model, side), k) for side in ("value", "key")}
     for change in changes:
         layer, matrix, side = change.pair.layer, change.pair.matrix, change.pair.side
         for i, (unit, size) in enumerate(zip(change.units[:parts], change.sizes.tolist(), strict=False)):
-            part = ChangePart(layer, matrix, i + 1, size, size**2 / change.norm**2)
             most = unit.abs().topk(min(k, len(unit))).indices.tolist()
+            uses: list[str] = []
+            ends: list[list[str]] = [[], []]
             if side == "tokens":
-                part = replace(part, neurons=tuple(model.token_strings(most)))
+                uses = model.token_strings(most)
             elif side:
                 kind = "value" if side == "writes" else "key"
                 vector = fold_vectors(
                     model, layer, matrix, kind, at_least_float32(change.stream[[i]]).to(model.device), lens
                 )
-                (ends,), _ = scorers[kind].extremes(vector)
-                names = [tuple(model.token_strings(ids.tolist())) for ids in ends]
-                neurons = tuple(f"{layer}.{neuron}" for neuron in most) if matrix.startswith("FFN") else ()
-                part = replace(part, neurons=neurons, promotes=names[0], suppresses=names[1])
-            yield part
+                (ids,), _ = scorers[kind].extremes(vector)
+                ends = [model.token_strings(some.tolist()) for some in ids]
+                uses = [f"{layer}.{neuron}" for neuron in most] if matrix.startswith("FFN") else []
+            yield layer, matrix, i + 1, size, size**2 / change.norm**2, uses, *ends
 
 
 def fold_vectors(

@@ -283,6 +283,8 @@ def warn_of_untested_versions() -> None:
         warn(f"not tested with ffnmem {__version__}: {', '.join(found)}; results may be wrong")
 
 
+ModelSource = Model | str | Path
+"""A model, or what :func:`load` takes."""
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 

@@ -86,7 +86,7 @@ def each(names: str, *args: Any, **about: Any) -> dict[str, Column]:
 
 COLUMNS: Mapping[str, Column] = {
     "neuron": Column("neuron", "neuron", derive=neuron_pairs, needs=PLACE, leads="neuron"),
-    **each("token target foil other_token", "token", leads="token"),
+    **each("token target foil other_token says raised", "token", leads="token"),
     "answer": Column("answer", "token"),
     **each("promoted suppressed", "token", limit=24, least=20, leads="token"),
     **each("promoting suppressing", "neuron", left=False, leads="neuron"),
@@ -196,6 +196,8 @@ COLUMNS: Mapping[str, Column] = {
     "true>": Column("true target", "probability", colour=True),
     "target>": Column("new target", "probability", colour=True),
     "of_norm": Column("of the weights' norm", "percent"),
+    **each("moved rise", "percent"),
+    "uses": Column("uses", "tokens", wraps=True),
     "delta": Column("edit vector ÷ written", "number", digits=2),
     "stretch": Column("lengthened ×", "number", digits=3),
     "rarity": Column("rarity of the subject", "number", digits=2),

@@ -106,6 +106,8 @@ def test_examples_work(
         monkeypatch.setattr(fm.describing, "ask_model", lambda model: answer_knowing)
     if re.search(r"(apply|--edits?|--editor) eiffel.zip", line):
         saved(atlas, Path("eiffel.zip"))
+    if "ffnmem audit" in line:
+        saved(atlas, Path("eiffel.zip")).export(atlas, "edited")
     if re.search("ffnmem (scan|merge|moment|lens|health|compare)|--corpus atlas", line):
         small_texts(monkeypatch)
     if "--known" in line:

@@ -68,7 +68,9 @@ def words(name: str, **typed: str) -> list[str]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def loaded(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def loaded(
+    tiny: fm.Model, tiny_folder: Path, tiny_store: Store, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
     """Every command is of one small model, and of facts that it knows."""
     source = tmp_path_factory.mktemp("facts") / "facts.jsonl"
     fm.facts.write_facts([fm.Fact("Eiffel Tower", "country", "The {} is in the city of", "France", "Rome")] * 2, source)
@@ -83,6 +85,8 @@ def loaded(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPathF
         edit = tmp_path_factory.mktemp("edit") / "edit.zip"
         made_edit(tiny, fact=EIFFEL).save(edit)
         patch.setitem(TYPED, "edit", str(edit))
+        patch.setitem(TYPED, "before", str(tiny_folder))
+        patch.setitem(TYPED, "after", str(made_edit(tiny).export(tiny, edit.parent / "edited")))
         patch.setitem(TYPED, "folder", str(tiny_store.folder))
         patch.setattr(fm, "load", lambda *_, **__: tiny)
         patch.setattr(fm.describing, "ask_model", lambda _: answer_knowing)

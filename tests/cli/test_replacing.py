@@ -41,6 +41,8 @@ NEEDED = {
     "CONFIG": "atlas",
     "TARGET": "Rome",
     "EDIT": "EDIT",
+    "BEFORE": "atlas",
+    "AFTER": "atlas",
     "--out": "new",
     "NAME": "geva2021",
     "A": "atlas",
