@@ -50,11 +50,11 @@ class Audit(Result):
             ``layer``, ``matrix``, what it is, ``parameter``, its name in the checkpoint; ``norm`` ‖ΔW‖, ``of_norm``
             ‖ΔW‖/‖W‖; ``rank``, the singular values of ΔW above ``tolerance``, the most that rounding makes (0 of a
             vector); ``more``, whether there are more than were counted.
-        parts: rank-one parts (pairs of singular vectors), of each matrix the largest. One row each: ``layer``,
-            ``matrix``, ``part`` (from 1, the largest), ``size``, the singular value, ``share`` of ‖ΔW‖²; ``uses``: of
-            an FFN's matrix the neurons that it uses most, of an embedding the tokens; ``promotes``, ``suppresses``:
-            tokens, the furthest first, of a matrix that writes to the residual stream those that are written, of one
-            that reads it those that it looks for.
+        parts: rank-one parts of each matrix, the largest first (without facts, signs may be exchanged). One row each:
+            ``layer``, ``matrix``, ``part`` (from 1, the largest), ``size``, the singular value, ``share`` of ‖ΔW‖²;
+            ``uses``: of an FFN's matrix the neurons that it uses most, of an embedding the tokens; ``promotes``,
+            ``suppresses``: tokens, the furthest first, of a matrix that writes to the residual stream those that are
+            written, of one that reads it those that it looks for.
         facts: what both say to the facts, that which moved most first; None where none were named. One row a fact:
             ``fact`` (its name), ``subject``, ``prompt``, ``says_before``, ``says_after``, the likeliest next tokens,
             ``changed``, whether they differ; the token that gained most (``raised``, by ``rise``), ``distance``, the
