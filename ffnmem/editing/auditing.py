@@ -138,8 +138,9 @@ def audit(
         parts: so many parts of each matrix are read.
         k: tokens at each end of a part.
         lens: how what FFNs write is read in tokens, as :func:`ffnmem.project` takes it.
-        device: where models that are loaded run, such as cuda.
-        dtype: numeric type of the weights that are loaded.
+        device: where it runs: cpu, cuda, cuda:1. [default: cpu; cuda, where present, above 50 million parameters] In
+            Python, models that are given run where they are.
+        dtype: numeric type of the weights.
         progress: called as ("audit", done, total) in tensors that changed; with facts then as ("answers", done, total)
             in facts.
 
