@@ -12,8 +12,6 @@ import ffnmem as fm
 from ..core.defaults import ABOVE, ENOUGH
 from ..core.errors import InputError, counted
 from ..core.types import ChangeNames, Count, Division, Dtype, FactFormat, Seed
-from ..facts.listing import choose_facts, draw_facts
-from ..facts.templates import check_marked_once, only_place
 from .guard import collect_as_usual, note
 from .progress import show_spinner
 
@@ -81,6 +79,8 @@ def read_fact(prompt: str, subject: str, model: Model, chat: bool = False) -> st
 
 def check_read_fact(prompt: str, subject: str) -> None:
     """Raise InputError where a prompt does not hold its subject once, in the user's own words, not in a template's."""
+    from ..facts.templates import check_marked_once, only_place
+
     if "{}" in prompt:
         check_marked_once(prompt, subject)
     else:
@@ -121,6 +121,7 @@ def read_facts(
         progress: called with "known", the facts asked and all of them.
     """
     from ..evaluation.editors import facts_of_edits, is_edits, read_edits  # needs torch
+    from ..facts.listing import choose_facts, draw_facts
 
     every = facts_of_edits(read_edits(source)) if is_edits(source) else fm.load_facts(source, format)
     drawn = None if known else limit

@@ -23,8 +23,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
 from .._version import __version__
@@ -223,6 +221,9 @@ class Writer:
         with foreign(InputError, f"{at} is a table that no file holds"):
             if not frame.columns.is_unique or not all(isinstance(name, str) for name in frame.columns):
                 raise ValueError("its columns must have names, each another one")
+            import pyarrow as pa  # quick starts have no use for it
+            import pyarrow.parquet as pq
+
             pq.write_table(pa.Table.from_pandas(frame.assign(**dict.fromkeys(mixed))), data)
         attrs = self.pack(dict(frame.attrs), f"{at}.attrs")
         return {"file": self.add("frames", at, "parquet", data), "objects": objects, "mixed": packed, "attrs": attrs}
@@ -291,6 +292,8 @@ class Reader:
         return np.lib.format.read_array(io.BytesIO(self.archive.read(name)), allow_pickle=False)
 
     def frame(self, file: str, objects: Sequence[str], attrs: Any, mixed: Mapping[str, Any]) -> pd.DataFrame:
+        import pyarrow.parquet as pq
+
         frame = pq.read_table(io.BytesIO(self.archive.read(file))).to_pandas()
         for name in objects:
             values = (
