@@ -18,34 +18,45 @@ from cyclopts import App, Group, Parameter
 from .._version import __version__
 from .guard import run_guarded, seldom_collected
 from .manual import PlainHelp
+from .operations import short
 from .table import GROUPS, OPERATIONS
 
-app = App(
-    name="ffnmem",
-    help="""Read the key-value memories in a language model's feed-forward networks.
+SECTIONS = [Group(title, sort_key=at) for at, title in enumerate(GROUPS)]
 
-    Tables are for reading; --json and --csv print data, and nothing else, on standard output. A mistake is one line on
-    standard error and exit status 2.
 
-    Begin with
-      ffnmem attribute "The Eiffel Tower is located in the city of"
-      ffnmem COMMAND --help
-    """,
-    version=f"ffnmem {__version__}",
-    help_flags=("--help", "-h"),
-    help_format="plaintext",
-    help_formatter=PlainHelp(),
-    default_parameter=Parameter(negative_bool=(), negative_iterable=()),
-    exit_on_error=False,
-    print_error=False,
-    suppress_keyboard_interrupt=False,
-    result_action="return_value",
-)
-for at, (title, commands) in enumerate(GROUPS.items()):
-    group = Group(title, sort_key=at)
-    for name, path in commands.items():
-        held = "commands" if name in OPERATIONS else path
-        app.command(f"{__name__}.{held}:{name}", name=name, group=group)
+def make_app(listed: bool = False) -> App:
+    """The command line; ``listed``: with a line on each command, and nothing else of them."""
+    made = App(
+        name="ffnmem",
+        help="""Read the key-value memories in a language model's feed-forward networks.
+
+        Tables are for reading; --json and --csv print data, and nothing else, on standard output. A mistake is one line
+        on standard error and exit status 2.
+
+        Begin with
+          ffnmem attribute "The Eiffel Tower is located in the city of"
+          ffnmem COMMAND --help
+        """,
+        version=f"ffnmem {__version__}",
+        help_flags=("--help", "-h"),
+        help_format="plaintext",
+        help_formatter=PlainHelp(),
+        default_parameter=Parameter(negative_bool=(), negative_iterable=()),
+        exit_on_error=False,
+        print_error=False,
+        suppress_keyboard_interrupt=False,
+        result_action="return_value",
+    )
+    for group, commands in zip(SECTIONS, GROUPS.values(), strict=True):
+        for name, path in commands.items():
+            held, words = ("commands", short(path) if listed else None) if name in OPERATIONS else (path, None)
+            made.command(f"{__name__}.{held}:{name}", name=name, group=group, help=words)
+            if listed and words is None:
+                _ = made[name]
+    return made
+
+
+app = make_app()
 
 
 def run(tokens: Sequence[str]) -> int:
@@ -53,9 +64,8 @@ def run(tokens: Sequence[str]) -> int:
     error."""
 
     def call(tokens: Sequence[str]) -> Any:
-        if not tokens or tokens[0] in app.help_flags:
-            app.resolved_commands()  # whose first lines the help lists
-        return app(tokens)
+        listed = not tokens or tokens[0] in app.help_flags
+        return (make_app(listed) if listed else app)(tokens)
 
     return run_guarded(call, tokens)
 

@@ -18,7 +18,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.cli.commands import command, drawn
 from ffnmem.cli.kinds import read_changes
-from ffnmem.cli.operations import MAKERS, NOT_TYPED, argument_words, operation, path_of
+from ffnmem.cli.operations import MAKERS, NOT_TYPED, argument_words, operation, path_of, short
 from ffnmem.cli.table import OPERATIONS
 from ffnmem.neurons import readable
 from ffnmem.scanning import Store, open_store
@@ -127,6 +127,7 @@ def test_the_source_says_what_the_function_has() -> None:
         own = inspect.signature(one.load()).parameters.items()
         parameters = {name: part for name, part in own if part.kind is not part.VAR_KEYWORD}
         assert [part.name for part in one.parameters] == list(parameters)
+        assert short(path) == one.short
         for part in one.parameters:
             default = parameters[part.name].default
             assert part.required == (default is inspect.Parameter.empty)
