@@ -78,18 +78,10 @@ def styles() -> str:
 def html_page(template: str = "base.html", status: int = 200, **values: Any) -> Response:
     """A whole page with the headers that hold it to its own styles and scripts."""
     own, sheet = [script_of(TABLES, notebook.HERE), asset("explorer.js")], styles()
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src {' '.join(repr(content_hash(script)) for script in own)}",
-            f"style-src-elem {content_hash(sheet)!r}",
-            "style-src-attr 'unsafe-inline'",  # the strength of a shade; elements and scripts need a hash
-            "img-src 'self' data:",
-            "connect-src 'self'",
-            "form-action 'self'",
-            "base-uri 'none'",
-            "frame-ancestors 'none'",
-        )
+    policy = (
+        f"default-src 'none'; script-src {' '.join(repr(content_hash(script)) for script in own)}; "
+        f"style-src-elem {content_hash(sheet)!r}; style-src-attr 'unsafe-inline'; "  # the strength of a shade
+        "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     )
     nothing: dict[str, Any] = dict.fromkeys(("explorer", "here", "shown", "error", "again", "waiting"))
     known = {"style": Markup(sheet), "scripts": [Markup(script) for script in own], "version": __version__}
@@ -173,7 +165,7 @@ class Site:
 
     async def made(self, question: Question, typed: Typed, form: str) -> Response:
         """The result from the cache, or what its job gives."""
-        result: Any = None if form else self.explorer.results.get(question.key)
+        result: Any = None if form else self.explorer.results.kept.get(question.key)
         if result is None:
             job = self.jobs.submit((question.key, form), partial(self.work, question, form))
             outcome = asyncio.wrap_future(job.future)
@@ -198,7 +190,7 @@ class Site:
     def work(self, question: Question, form: str, progress: Progress) -> Any:
         """What a job does: the result, which is kept, or with a format its file. A mistake is kept as well, so that a
         page that waited for it says so when it loads itself again."""
-        shown = self.explorer.results.get(question.key)
+        shown = self.explorer.results.kept.get(question.key)
         if shown is None:
             shown = self.explorer.results.put(question.key, self.explorer.show(question, progress))
         if not form or isinstance(shown, FfnmemError):
@@ -320,20 +312,10 @@ def listening_at(port: int) -> socket.socket:
 
 def server(explorer: Explorer, jobs: Jobs) -> uvicorn.Server:
     """uvicorn with the explorer."""
-    return uvicorn.Server(
-        uvicorn.Config(
-            app(explorer, jobs),
-            log_level="warning",
-            access_log=False,
-            h11_max_incomplete_event_size=16384,
-            http="h11",
-            ws="none",
-            lifespan="off",
-            timeout_keep_alive=5,
-            timeout_graceful_shutdown=2,
-            server_header=False,
-        )
-    )
+    config = uvicorn.Config(app(explorer, jobs), log_level="warning", access_log=False, http="h11", ws="none",
+                            lifespan="off", h11_max_incomplete_event_size=16384, timeout_keep_alive=5,
+                            timeout_graceful_shutdown=2, server_header=False)  # fmt: skip
+    return uvicorn.Server(config)
 
 
 def serve(explorer: Explorer, *, port: int = 8765, ready: Callable[[str], None]) -> None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-import threading
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, get_args, get_origin
 from urllib.parse import quote, urlencode
@@ -27,7 +24,6 @@ from ..core.neuron_names import read_neuron
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.provenance import experts_in
-from ..core.sheets import Sheet
 from ..facts.fact import Fact
 from ..models.model import Model
 from ..pages.rendering import Section, picture_source, split_sheet, without_origin, without_verdict
@@ -188,27 +184,23 @@ Kept = TypeVar("Kept")
 
 
 class Cache:
-    """The last few of something that is slow to make, by all that determines it."""
+    """The latest few of something that is slow to make, by all that determines it."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.kept: OrderedDict[Hashable, Any] = OrderedDict()
-        self.lock = threading.Lock()
-
-    def get(self, key: Hashable) -> Any:
-        """What is kept; None where nothing is."""
-        with self.lock:
-            if key in self.kept:
-                self.kept.move_to_end(key)
-            return self.kept.get(key)
+        self.kept: dict[Hashable, Any] = {}
 
     def put(self, key: Hashable, value: Kept) -> Kept:
-        with self.lock:
-            self.kept[key] = value
-            self.kept.move_to_end(key)
-            while len(self.kept) > self.most:
-                self.kept.popitem(last=False)
+        self.kept[key] = value
+        for old in list(self.kept)[: -self.most]:
+            del self.kept[old]
         return value
+
+
+def shared(view: View, other: View, typed: Typed) -> Typed:
+    """What is typed for a view and means the same for another."""
+    names = [one.typed_as for one in other.fields if one.name == "prompt" or one in view.fields]
+    return {name: typed[name] for name in names if name in typed}
 
 
 class Explorer:
@@ -269,11 +261,11 @@ class Explorer:
         options, placed = [], []
         for one in view.fields:
             values = [value.replace("\r\n", "\n") for value in typed.get(one.typed_as, ())]
-            if one.kind.name == "text":
-                self.check_length(values)
-            elif choices_of(one):
-                for value in values:
+            for value in values:
+                if choices_of(one):
                     check_choice(one.typed_as, value, choices_of(one))
+                elif one.kind.name == "text" and (length := len(self.model.tokenize(value))) > TOKENS:
+                    raise InputError(f"the text has {length} tokens, and at most {TOKENS} are shown: take a part of it")
             if one.by_place:
                 placed += values if several(one) or one.kind.name in JOINED else values[-1:]
             elif one.kind.name == "bool":
@@ -293,15 +285,6 @@ class Explorer:
             raise InputError(f"top must be at most {MOST}, not {output.top}")
         return Question(view, words, values_read, output.top or LISTED, output.full)
 
-    def check_length(self, texts: Sequence[str]) -> None:
-        """Raise InputError for a long text, of which the few results that are kept are large."""
-        for text in texts:
-            length = len(self.model.tokenize(text))
-            if length > TOKENS:
-                raise InputError(
-                    f"the text has {length} tokens, and at most {TOKENS} are shown here: take a part of it"
-                )
-
     # -- what is shown -----------------------------------------------------------------------------------------------
 
     def show(self, question: Question, progress: Progress) -> Shown | FfnmemError:
@@ -320,7 +303,7 @@ class Explorer:
         verdict = bare.blocks[0] if rest.blocks != bare.blocks else None
         beside = {name.replace("_", " ").capitalize() for name in result.beside.split()}
         columns: tuple[list[Section], list[Section]] = ([], [])
-        for one in split_sheet(replace(rest, title="") if isinstance(rest, Sheet) else rest):
+        for one in split_sheet(rest):
             columns[one.title in beside].append(replace(one, anchor=re.sub(r"\W+", "-", one.title.lower())))
         return Shown(result, verdict, columns, drawing, tuple(dict.fromkeys(messages)))
 
@@ -332,7 +315,7 @@ class Explorer:
             values = {**values, "moment": self.moment}
         if [part.kind.name for part in one.parameters].count("Capture") == 1 and isinstance(values.get("prompt"), str):
             asked = values["prompt"], bool(values.get("chat"))
-            captured = self.captures.get(asked) or read_capture(asked[0], self.model, asked[1])
+            captured = self.captures.kept.get(asked) or read_capture(asked[0], self.model, asked[1])
             given["Capture"] = self.captures.put(asked, captured)
         found: Result = one.call(values, given)
         return found
@@ -353,7 +336,8 @@ class Explorer:
         if "prompt" in typed and report is not None:
             asked = {name: typed[name] for name in ("prompt", "chat", "by") if name in typed}
             found["position"] = lambda at: report.address({**asked, "position": [str(at)]})
-            found["cell"] = lambda at: report.address({**typed, "layer": [str(at[0])], "at": [str(at[1])]}) + "#firings"
+            same = shared(view, report, typed)
+            found["cell"] = lambda at: report.address({**same, "layer": [str(at[0])], "at": [str(at[1])]}) + "#firings"
             if "intervene" in self.views and view.name != "intervene":
                 found["tick"] = TICK.format
         return found
@@ -361,13 +345,9 @@ class Explorer:
     def others(self, view: View, typed: Typed) -> Iterator[tuple[str, str]]:
         """Views for which what was typed is enough, and their addresses."""
         for name, other in self.views.items():
-            shared = {
-                one.typed_as: typed[one.typed_as]
-                for one in other.fields
-                if one.typed_as in typed and one in view.fields
-            }
-            if other is not view and shared and all(one.typed_as in shared for one in other.required):
-                yield name, other.address(shared)
+            same = shared(view, other, typed)
+            if other is not view and same and all(one.typed_as in same for one in other.required):
+                yield name, other.address(same)
 
     def beside(self, view: View, typed: Typed) -> list[tuple[str, str, str]]:
         """Of a page of one neuron, the pages of those beside it: words, how they are related, address."""
@@ -379,10 +359,9 @@ class Explorer:
             return []
         near = {("← previous", "prev"): (layer, neuron - 1), ("next →", "next"): (layer, neuron + 1),
                 ("layer below", ""): (layer - 1, neuron), ("layer above", ""): (layer + 1, neuron)}  # fmt: skip
-        found = []
-        for (words, rel), (at, number) in near.items():
-            with suppress(FfnmemError):
-                if at >= 0 and number >= 0:
-                    place = f"{self.model.layer(at)}.{self.model.neuron(at, number)}"
-                    found.append((words, rel, view.address({**typed, name: [place]})))
-        return found
+        sizes = dict(enumerate(ffn.d_mlp for ffn in self.model.ffn))
+        return [
+            (*words, view.address({**typed, name: [f"{at}.{number}"]}))
+            for words, (at, number) in near.items()
+            if 0 <= number < sizes.get(at, 0)
+        ]

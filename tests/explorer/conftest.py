@@ -16,7 +16,6 @@ import ffnmem as fm
 from ffnmem.explorer.jobs import Jobs
 from ffnmem.explorer.server import app, listening_at, server
 from ffnmem.explorer.views import Explorer
-from ffnmem.scanning.store import Store
 
 from ..pages.conftest import browser
 
@@ -79,12 +78,6 @@ def mistake(client: TestClient, where: str) -> str:
 @pytest.fixture(scope="module")
 def client(tiny: fm.Model) -> Iterator[TestClient]:
     with asking(Explorer(tiny)) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def store_client(tiny: fm.Model, tiny_store: Store) -> Iterator[TestClient]:
-    with asking(Explorer(tiny, fm.open_store(tiny_store.folder, model=tiny))) as found:
         yield found
 
 

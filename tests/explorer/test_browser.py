@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 import ffnmem as fm
-from ffnmem.explorer import server
 from ffnmem.explorer.views import Explorer
 
 from .conftest import opened, served
@@ -66,38 +64,6 @@ def test_everything_is_reached_by_keys(browser: Browser, site: str) -> None:
     assert shown == sorted(shown, reverse=True)
     assert page.complaints == []
     page.context.close()
-
-
-def test_a_file_that_takes_long_is_saved_when_it_is_made(
-    browser: Browser, tiny: fm.Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "FILE", 0.05)
-    monkeypatch.setattr(server, "AGAIN", 1)
-    go, calls = threading.Event(), []
-
-    def slow(*_: object) -> str:
-        calls.append(1)
-        go.wait(20)
-        return "a,b\n"
-
-    monkeypatch.setattr(server, "csv_text", slow)
-    with served(Explorer(tiny)) as address:
-        page = opened(browser, f"{address}/project?neurons=1.3")
-        with page.expect_download() as download:
-            with page.expect_response(lambda answer: answer.status == 503):
-                page.get_by_role("link", name="CSV").click()
-            assert page.locator("#busy").is_visible()
-            go.set()
-        assert download.value.suggested_filename == "project.csv"
-        assert download.value.path().read_text() == "a,b\n"
-        assert calls == [1]
-        assert page.locator("#busy").is_hidden()
-        assert page.url == f"{address}/project?neurons=1.3"
-        monkeypatch.setattr(server, "csv_text", lambda *_: 1 / 0)
-        page.get_by_role("link", name="CSV").click()
-        page.wait_for_url("**format=csv")
-        assert "Something went wrong" in page.locator(".error").inner_text()
-        page.context.close()
 
 
 def test_a_server_that_is_gone_is_told_of(browser: Browser, tiny: fm.Model) -> None:

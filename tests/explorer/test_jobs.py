@@ -44,12 +44,6 @@ def test_one_runs_at_a_time_and_the_queue_is_bounded(jobs: Jobs) -> None:
     assert jobs.submit(0, lambda _: 9).future.result(10) == 9
 
 
-def test_a_failure_ends_its_work_alone(jobs: Jobs) -> None:
-    with pytest.raises(ZeroDivisionError):
-        jobs.submit("a", lambda _: 1 / 0).future.result(10)
-    assert jobs.submit("b", lambda _: 1).future.result(10) == 1
-
-
 @pytest.mark.parametrize("ending", ["impatience", "the end"])
 def test_work_that_nobody_waits_for_is_given_up(jobs: Jobs, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
     begun = threading.Event()

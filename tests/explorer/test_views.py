@@ -37,6 +37,7 @@ TYPED = {
     "neurons": "1.5",
     "tokens": " Paris",
     "layer": "1",
+    "text": "the",
 }
 
 
@@ -47,11 +48,11 @@ def known(atlas: fm.Model, atlas_store: Store) -> Iterator[tuple[Explorer, TestC
         yield explorer, found
 
 
-def address(name: str, explorer: Explorer, **more: str) -> str:
-    """The page of a view of what it needs."""
-    view = explorer.views[name]
-    typed = {one.typed_as: [TYPED[one.typed_as]] for one in view.required} | {k: [v] for k, v in more.items()}
-    return view.address(typed) + ("" if typed else "?go=1")
+@pytest.fixture(scope="module")
+def scanned(tiny: fm.Model, tiny_store: Store) -> Iterator[tuple[Explorer, TestClient]]:
+    explorer = Explorer(tiny, fm.open_store(tiny_store.folder, model=tiny))
+    with asking(explorer) as found:
+        yield explorer, found
 
 
 def test_what_is_a_view() -> None:
@@ -108,13 +109,11 @@ def test_an_example_gives_its_page_its_files_and_links_that_lead_somewhere(
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_what_a_user_types_is_never_markup(name: str, store_client: TestClient, tiny: fm.Model) -> None:
-    explorer = Explorer(tiny)
-    if name not in explorer.views:
-        pytest.skip("needs a store")
+def test_what_a_user_types_is_never_markup(name: str, scanned: tuple[Explorer, TestClient]) -> None:
+    explorer, client = scanned
     for field in [*(one.typed_as for one in explorer.views[name].fields), "top", "nonsense"]:
         typed = {one.typed_as: TYPED[one.typed_as] for one in explorer.views[name].required} | {field: HOSTILE}
-        page = store_client.get(f"/{name}", params=typed).text
+        page = client.get(f"/{name}", params=typed).text
         assert "<script>alert" not in page
         assert "<img" not in page.replace('<img src="data:image/svg+xml;base64,', "")
         shown = re.sub(r'<textarea.*?</textarea>|<input[^>]* value="[^"]*"', "", page, flags=re.DOTALL)

@@ -30,29 +30,6 @@
   setInterval(look, 5000);
   document.addEventListener("visibilitychange", look);
 
-  // A file: asked for until it is made, while the page says that work goes on. What is no file is shown, never saved.
-  document.addEventListener("click", async (event) => {
-    const link = event.target.closest("a[download][href]");
-    if (!link || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
-    event.preventDefault();
-    working(true);
-    let answer = await ask(link.href), again;
-    while (answer && answer.status === 503 && (again = Number(answer.headers.get("Retry-After")))) {
-      await new Promise((ready) => setTimeout(ready, 1000 * again));
-      answer = await ask(link.href);
-    }
-    if (!answer) return;
-    if (!answer.ok) { location.assign(link.href); return; }
-    const saved = document.createElement("a"), name = answer.headers.get("Content-Disposition").split("''")[1];
-    const whole = await answer.blob().catch(() => null);
-    working(false);
-    if (!whole) return;
-    saved.href = URL.createObjectURL(whole);
-    saved.download = decodeURIComponent(name);
-    saved.click();
-    setTimeout(() => URL.revokeObjectURL(saved.href), 60000);
-  });
-
   // A page that waits.
   const id = document.body.dataset.waiting;
   const wait = async () => {
