@@ -40,7 +40,19 @@ ANSWERED: Mapping[str, tuple[str, Callable[..., Any]]] = {
 }  # fmt: skip
 """By function, which number of a whole answer it gives, and the call that gives it."""
 WITH_FOIL = [name for name, (kind, _) in ANSWERED.items() if kind != "probability"]
-ELSEWHERE = {"contrast", "report", "contrast_over", "rome", "memit", "alphaedit", "ft_l", "evaluate", "sequential"}
+ELSEWHERE = {
+    "contrast",
+    "report",
+    "contrast_over",
+    "rome",
+    "memit",
+    "alphaedit",
+    "ft_l",
+    "edited",
+    "fact_report",
+    "evaluate",
+    "sequential",
+}
 """Named by the guide, too: they ask the functions above, or have tests of their own."""
 
 
