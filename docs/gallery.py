@@ -369,8 +369,8 @@ fm.plots.decay(fm.evaluation.sequential(model, many, at=(1, 3, 10, 30, 60), cont
                 "What an edit moved",
                 "How far the neurons that an edit changed have moved, by layer: most, the middle half, the median "
                 "and the largest.",
-                'fm.plots.comparison(fm.compare(model, edit=fm.rome(model, fact, " Rome")), "changes")',
-                "ffnmem compare atlas --edit eiffel.zip --plot moved.png",
+                'fm.plots.comparison(fm.compare(model, fm.rome(model, fact, " Rome")), "changes")',
+                "ffnmem compare eiffel.zip --plot moved.png",
             ),
         ),
     ),

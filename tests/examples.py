@@ -100,7 +100,7 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     ),
     "ChangedPredictions": lambda e: fm.interventions.changed_predictions(e.capture, {"1.all": 0.0}, generate=2),
     "Circuit": lambda e: fm.circuit(e.capture, e.CausalScores.top(60), e.answers[0]),
-    "Comparison": lambda e: fm.compare(e.tiny, corpus=TEXTS[:30], edit=random_edit(e.tiny, (1,))),
+    "Comparison": lambda e: fm.compare(e.tiny, random_edit(e.tiny, (1,)), TEXTS[:30]),
     "Decay": decay,
     "Decomposition": lambda e: fm.decompose(e.capture, 1),
     "Descriptions": lambda e: fm.describe(e.store, ["1.5", "0.3"], answer_knowing, shown=4, tested=4),

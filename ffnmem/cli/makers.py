@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ffnmem as fm
@@ -183,6 +184,21 @@ def read_ask(reader: str, device: str | None = None, dtype: Dtype = "float32") -
         dtype: Numeric type of the weights.
     """
     return fm.describing.ask_model(read_model(reader, device, dtype))
+
+
+def read_second(
+    second: str, device: str | None = None, dtype: Dtype = "float32", prepend_bos: bool | None = None
+) -> Model | Edit:
+    """A second model, or an edit.
+
+    Args:
+        second: What is compared: a model's name or place, or the file of an edit of the first model.
+        device: Where it runs: cpu, cuda, cuda:1. [default: cpu; cuda, where present, above 50 million parameters]
+        dtype: Numeric type of the weights.
+        prepend_bos: Put the beginning-of-sequence token before the text, or not. [default: the model's own convention]
+    """
+    is_edit = Path(second).is_file() and not second.endswith(".gguf")
+    return fm.Edit.load(second) if is_edit else read_model(second, device, dtype, prepend_bos)
 
 
 def read_rule(above: float = ABOVE, enough: int = ENOUGH) -> Rule:

@@ -33,6 +33,7 @@ MAKERS = {
     "Texts": "ffnmem.cli.makers:read_texts",
     "Tokenizer": "ffnmem.cli.makers:read_tokenizer",
     "Ask": "ffnmem.cli.makers:read_ask",
+    "ModelOrEdit": "ffnmem.cli.makers:read_second",
     "Rule": "ffnmem.cli.makers:read_rule",
 }
 """By the name of a class: the function that makes one of what is typed."""

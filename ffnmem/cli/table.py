@@ -57,7 +57,7 @@ GROUPS = {
         "pack": "ffnmem.corpus.packing:pack",
         "site": "ffnmem.pages.neuron_site:site",
         "lens": "scan",
-        "compare": "compare",
+        "compare": "ffnmem.comparing.comparing:compare",
         "anatomy": "ffnmem.models.parameters:anatomy",
         "activations": "ffnmem.ffn.activation_tables:compare_activations",
     },

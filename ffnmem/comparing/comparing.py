@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from ..core.defaults import CHANCE, COMPARED_TOKENS, REACH
 from ..core.errors import InputError, listed
 from ..core.neuron_names import describe_experts
 from ..core.progress import Progress
-from ..core.types import Count, Division, Range, Seed, Whole, at_least, checked
+from ..core.types import Below1, ContextLength, Count, Division, ModelOrEdit, Seed, Share, Texts, Whole, checked
 from ..corpus.excerpts import BATCH_TOKENS, Selection, TextSettings, draw_tokens
 from ..corpus.packing import pack
 from ..corpus.passes import CORPUS, read
@@ -39,48 +39,57 @@ ROUNDINGS = 2
 @checked
 def compare(
     first: Model,
-    second: Model | None = None,
-    corpus: Any = None,
+    second: ModelOrEdit,
+    texts: Texts | None = None,
     *,
-    edit: Edit | None = None,
     reach: Whole | None = REACH,
     tokens: Count | None = COMPARED_TOKENS,
-    context: Annotated[int, at_least(2)] | None = None,
+    context: ContextLength | None = None,
     prepend_bos: bool | None = None,
     batch_tokens: Count = BATCH_TOKENS,
-    chance: Annotated[float, Range(above=0, below=1)] = CHANCE,
-    tolerance: Annotated[float, Range(0, below=1)] | None = None,
+    chance: Share = CHANCE,
+    tolerance: Below1 | None = None,
     seed: Seed = 0,
     text: str = "text",
     documents: Division | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Two models memory by memory: before and after an edit, two checkpoints, two seeds.
+    """Two models memory by memory: what moved, what matches, what is new.
 
-    Of the weights alone, and exactly: how far key, gate and value of each neuron moved, where both models have as many
-    layers of as many neurons. With a text, both models read the same tokens at the same positions: each neuron of the
-    second is looked for among those of the first by the Pearson correlation of their coefficients (of gated neurons by
-    its size, for key and value may turn round together). BOS, pads and special tokens do not count.
+    Says which memories of the second model are those of the first, which moved, which are at another place, and which
+    are new. The second may be a checkpoint, another seed, or an edit of the first, which stays as it is. Weights are
+    compared place by place, exactly. With a text both read the same tokens: a neuron of the second is looked for among
+    those of the first by the correlation of what they do, beside its best among random neurons.
 
-    It holds 16 bytes × d_mlp² for each pair of layers, of which ``reach`` says how many there are, and the coefficients
-    of ``batch_tokens`` tokens.
+    same: weights as in its place, to rounding. moved: changed, and still most like the neuron of its place. permuted:
+    most like another. new: like none beyond chance. silent: changed, and never varies on the text.
+
+    Note:
+        Of the weights alone, and exactly: how far key, gate and value of each neuron moved, where both models have as
+        many layers of as many neurons. With a text, both models read the same tokens at the same positions: each neuron
+        of the second is looked for among those of the first by the Pearson correlation of their coefficients (of gated
+        neurons by its size, for key and value may turn round together). BOS, pads and special tokens do not count.
+
+        It holds 16 bytes × d_mlp² for each pair of layers, of which ``reach`` says how many there are, and the
+        coefficients of ``batch_tokens`` tokens.
 
     Args:
-        first: the model to compare with: the one before. second: the one after; default ``first``, for an edit.
-        corpus: a file, folder, glob, ``"atlas"`` (bundled), ``"hf:name"``, texts, or a packed corpus; None: weights
-            alone, then nothing is looked for elsewhere.
-        edit: of ``first``, which is compared with itself without it and with it; it stays as it is.
-        reach: neurons are looked for in layers up to so many away from the same relative depth; None: in all layers.
-        tokens: of text to read, in whole sequences drawn at random; None for all of the corpus.
-        context: the longest sequence in tokens, BOS included; default 128, or what both models read.
+        first: the model to compare with: the one before.
+        second: the one after: a model's name or place, or the file of an edit of the first.
+        texts: what both read: a file, folder, glob, ``"atlas"`` (bundled), ``"hf:name"``, texts, or a packed corpus.
+            [default: weights alone, and then nothing is looked for elsewhere]
+        reach: neurons are looked for in layers up to so many away from the same relative depth. In Python, None: all.
+        tokens: of text to read, in whole sequences drawn at random. In Python, None: all of it.
+        context: the longest sequence in tokens, BOS included. [default: 128, or what both models read]
         prepend_bos: put BOS before each sequence; default: the first model's own convention.
         batch_tokens: of one pass, pads included.
         chance: a neuron counts as matched if its best match is better than that of all but this share of the layer's
-            neurons among random ones, between 0 and 1.
-        tolerance: weights that changed by no more than this, of their length, are the same; default twice the precision
-            of the coarser numeric type (2.4e-7 in float32).
+            neurons among random ones.
+        tolerance: weights that changed by no more than this, of their length, are the same. [default: twice the
+            precision of the coarser numeric type, 2.4e-7 in float32]
         seed: of the draw of sequences, and of the rotations.
-        text, documents: how to read the corpus, see :func:`ffnmem.corpus.open_corpus`.
+        text: the field of a record that is its text, see :func:`ffnmem.corpus.open_corpus`.
+        documents: what is a document of a .txt file: what blank lines separate, a line, or all of it.
         progress: called as ("compare", done, total) in tokens of text.
 
     Returns:
@@ -110,11 +119,17 @@ def compare(
             corpus.
 
     Source: Gurnee et al. 2024 (2401.12181), §3: excess correlation; their baseline rotates coefficients.
+
+    Example:
+        $ ffnmem compare eiffel.zip
+        $ ffnmem compare eiffel.zip --texts atlas --plot a.png
+        $ ffnmem compare eiffel.zip --csv --full > neurons.csv
     """
-    other = resolve_second(first, second, edit)
+    edit = second if isinstance(second, Edit) else None
+    other = first if edit is not None else second
     if tolerance is None:
         tolerance = ROUNDINGS * max(torch.finfo(model.dtype).eps for model in (first, other))
-    if corpus is None:
+    if texts is None:
         check_sizes(first, other)
         sides = Side.of(first, edit, False, runs=False), Side.of(other, edit, runs=False)
         return make_comparison(*sides, None, chance, tolerance)
@@ -125,7 +140,7 @@ def compare(
         )
     settings = text_settings(first, other, context, prepend_bos, batch_tokens)
     with TemporaryDirectory(prefix="ffnmem-") as folder:
-        packed = pack(open_corpus(corpus, text=text, documents=documents), first, Path(folder) / CORPUS)
+        packed = pack(open_corpus(texts, text=text, documents=documents), first, Path(folder) / CORPUS)
         sequences = settings.sequences(packed)
         sample = Selection(sequences, settings, draw_tokens(sequences, tokens, seed))
         recorded = {
@@ -150,13 +165,10 @@ def compare(
     return make_comparison(one, two, sums, chance, tolerance)
 
 
-def resolve_second(first: Model, second: Model | None, edit: Edit | None) -> Model:
-    """The model after; raises InputError where there is nothing to compare with."""
-    if edit is None and second is None:
-        raise InputError("one model alone has nothing to be compared with: give a second one, or an edit")
-    if edit is not None and second not in (None, first):
-        raise InputError("an edit compares a model with itself: give the edit, or another model")
-    return first if second is None else second
+def check_compare(texts: object = None, reach: object = None, tokens: object = None, context: object = None) -> None:
+    """Raise InputError where a reading is described and there is none."""
+    if texts is None and not reach is tokens is context is None:
+        raise InputError("a comparison of weights alone reads no text: give --texts, or leave out how it is read")
 
 
 def same_sizes(first: Model, second: Model) -> bool:
@@ -215,6 +227,7 @@ def make_comparison(first: Side, second: Side, sums: PairSums | None, chance: fl
         other_tensors=find_other_tensors(first, second) if alike else None,
         provenance=first.provenance,
         second_provenance=second.provenance,
+        model=first.model,
     )
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
 from ..core.errors import counted, listed
-from ..core.number_text import format_share
 from ..core.provenance import Provenance
-from ..core.sheets import Block, Column, Origin, Sheet, Table
-from ..core.token_text import printable
-from ..core.types import Count, Whole, checked
+from ..core.types import Count, checked
+from ..models.model import Model
 from ..show.result import Result
 
 VERDICTS = ("same", "moved", "permuted", "new", "silent")
@@ -25,8 +23,14 @@ CHANCES = (0.1, 0.05, 0.02, 0.01, 0.005, 0.002)
 TOLERANCES = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1)
 ROUNDED = 1e-9
 CHANGES = ("key_change", "gate_change", "value_change")
-NOT_SHOWN = ("memory_gib",)
 SHOWN_TENSORS = 3
+SAID = {
+    "same": "are the same",
+    "moved": "moved",
+    "permuted": "are at another place",
+    "new": "are like none before",
+    "silent": "changed and never vary on the text",
+}
 
 
 @checked
@@ -44,13 +48,22 @@ class Comparison(Result):
         tolerance: the relative change up to which weights are the same.
         other_tensors: tensors beside keys, gates and values that differ; None where both have not the same ones.
         provenance, second_provenance: of the first and of the second model.
+        model: the first one; None of what was loaded without it.
     """
 
-    main = "neurons"
-    in_json = (
-        "first second counts predictions other_tensors alike chance tolerance layers neurons sensitivity "
-        "provenance second_provenance"
-    )
+    heading = "first second other_weights"
+    tables: ClassVar = {
+        "predicted": "scored loss_first loss_second kl agreement",
+        "by_layer": "layer same moved permuted new silent correlation change_median change_max "
+        "| baseline null universal",
+        "changed": "neuron value_promotes value_change key_change gate_change value_cosine correlation "
+        "| key_cosine gate_cosine value_norm_ratio",
+        "elsewhere": "in_second neuron value_promotes correlation baseline excess "
+        "| key_cosine gate_cosine value_cosine",
+        "sensitivity": "|*",
+    }
+    main, uncut, only_shown = "neurons", "predicted by_layer sensitivity", "predicted by_layer changed elsewhere"
+    only_data = "counts predictions layers other_tensors alike chance tolerance second_provenance"
 
     neurons: pd.DataFrame
     layers: pd.DataFrame
@@ -63,6 +76,7 @@ class Comparison(Result):
     other_tensors: tuple[str, ...] | None
     provenance: Provenance
     second_provenance: Provenance
+    model: Model | None = None
 
     @property
     def has_matches(self) -> bool:
@@ -90,11 +104,13 @@ class Comparison(Result):
         order = np.argsort(-largest_change(found), kind="stable")
         return found.iloc[order if top is None else order[:top]].reset_index(drop=True)
 
+    @property
     def counts(self) -> dict[str, int]:
         """How many neurons each verdict is of."""
         found = self.neurons["verdict"].value_counts()
         return {verdict: int(found.get(verdict, 0)) for verdict in VERDICTS}
 
+    @property
     def sensitivity(self) -> pd.DataFrame:
         """The counts of verdicts at other thresholds, one at a time.
 
@@ -109,111 +125,53 @@ class Comparison(Result):
             found.append({"setting": setting, "value": value} | {name: int(counts.get(name, 0)) for name in VERDICTS})
         return pd.DataFrame(found)
 
-    def first_rows(self, top: int | None = None) -> pd.DataFrame:
+    def shown_neurons(self, top: Count | None = None) -> pd.DataFrame:
         """The rows by neuron: all, or the ``top`` that moved most."""
-        return self.neurons.copy() if top is None else self.moved(top)
-
-    # -- in words ------------------------------------------------------------------------------------------------
+        return self.neurons if top is None else self.moved(top)
 
     @property
     def verdict(self) -> str:
-        """How many neurons each verdict is of, in words."""
-        counts = ", ".join(f"{count:,} {verdict}" for verdict, count in self.counts().items() if count)
-        return f"{counted(len(self.neurons), 'neuron')}: {counts}"
+        """How many neurons each verdict is of."""
+        counts = ", ".join(f"{count:,} {SAID[verdict]}" for verdict, count in self.counts.items() if count)
+        return f"Of {counted(len(self.neurons), 'neuron')} {counts}."
 
-    def summary(self) -> str:
-        return f"{printable(self.second)} against {printable(self.first)}, {self.verdict}"
-
-    def describe_tensors(self) -> str | None:
+    @property
+    def other_weights(self) -> str | None:
         """Which weights beside the neurons' differ; None where both models have not the same ones."""
-        if self.other_tensors is None:
-            return None
-        differ = f"{counted(len(self.other_tensors), 'tensor')}: {listed(self.other_tensors, SHOWN_TENSORS)}"
-        return differ if self.other_tensors else "none"
+        if not self.other_tensors:
+            return None if self.other_tensors is None else "the same"
+        return f"differ in {counted(len(self.other_tensors), 'tensor')}: {listed(self.other_tensors, SHOWN_TENSORS)}"
 
-    def describe_predictions(self) -> str | None:
-        """How what both predict on the text differs; None where none was read."""
-        if self.predictions is None:
-            return None
-        said = self.predictions
-        return (
-            f"{said['scored']:,.0f}; loss {said['loss_first']:.4f} and {said['loss_second']:.4f} nats, "
-            f"{said['kl']:.2g} nats apart (KL), the same top token at {format_share(said['agreement'])}"
-        )
+    @property
+    def predicted(self) -> pd.DataFrame | None:
+        """What both predict on the text: losses and divergence (KL) in nats, and how often the top token is the
+        same."""
+        return None if self.predictions is None else pd.DataFrame([self.predictions])
 
-    # -- as blocks -----------------------------------------------------------------------------------------------
+    @property
+    def by_layer(self) -> pd.DataFrame:
+        """Neurons of each verdict; the median best correlation; median and largest change of a neuron's weights."""
+        absent = [name for name in VERDICTS if not self.layers[name].any()]
+        return self.layers.drop(columns=absent + ["change_median", "change_max"] * (not self.in_place))
 
-    def sheet(self, top: Whole = 10) -> Sheet:
-        """The verdicts, each layer, the neurons that moved most, and what other thresholds would say."""
-        origin = {name: value for name, value in self.provenance.to_dict().items() if name not in NOT_SHOWN}
-        return Sheet.of(
-            {
-                "first": printable(self.first),
-                "second": printable(self.second),
-                "verdicts": self.verdict,
-                "other weights that differ": self.describe_tensors(),
-                "predictions": self.describe_predictions(),
-            },
-            self.layer_table(),
-            self.moved_table(top),
-            self.match_table(top),
-            Table.of(self.sensitivity(), title="verdicts at other thresholds", folded=True),
-            Origin(origin),
-        )
+    @property
+    def count_changed(self) -> int:
+        return self.counts["moved"]
 
-    def layer_table(self) -> Table:
-        """A row a layer."""
-        held = [verdict for verdict in VERDICTS if (self.layers[verdict] > 0).any()]
-        columns = [Column(name, "count") for name in ("layer", *held)]
-        captions = []
-        if self.has_matches:
-            columns += [Column(name, "number", places=3) for name in ("correlation", "baseline", "null")]
-            columns.append(Column("universal", "percent"))
-            captions.append(
-                "correlation, baseline: median best matches in the first model, and among random neurons; null: what "
-                f"{format_share(1 - self.chance)} of random neurons stay below; universal: excess above {UNIVERSAL:g}"
-            )
-        if self.in_place:
-            columns += [Column("change", "percent", of="change_median"), Column("most", "percent", of="change_max")]
-            captions.append("change, most: median and largest relative change of a neuron's weights")
-        title = f"{counted(len(self.neurons), 'neuron')} of {printable(self.second)}"
-        return Table.of(self.layers, *columns, title=title, caption="; ".join(captions))
+    def changed(self, top: Count | None = None) -> pd.DataFrame | None:
+        """The neurons that moved most; change is the length of the difference, of the length before."""
+        kept = [f"{side}_change" for side in self.sides if side not in self.changed_sides]
+        return self.moved(top).drop(columns=kept) if self.in_place else None
 
-    def moved_table(self, top: Whole) -> Block | None:
-        """The neurons that moved most."""
-        found = self.moved(top)
-        if not len(found) or not self.in_place:
-            return None
-        sides = self.changed_sides
-        return Table.of(
-            found,
-            "neuron",
-            *(Column(f"{side} change", "percent", of=f"{side}_change") for side in sides),
-            *(Column(f"{side} cosine", "number", places=4, sign=True, of=f"{side}_cosine") for side in sides),
-            Column("length", "number", places=3, of="value_norm_ratio") if "value" in sides else None,
-            Column("correlation", "number", places=4, sign=True) if self.has_matches else None,
-            title=f"moved most, of {counted(self.counts()['moved'], 'neuron')} that moved",
-            caption="change: the length of the difference, of the length before; length: the value's after, of before",
-        )
-
-    def match_table(self, top: Whole) -> Block | None:
-        """The best matches at other places."""
-        if not self.has_matches:
-            return None
+    @property
+    def elsewhere(self) -> pd.DataFrame | None:
+        """The best matches at other places, each with the neuron of the first model that it is most like."""
         found = self.neurons[self.neurons["verdict"] == "permuted"]
         if not len(found):
             return None
-        return Table.of(
-            found.sort_values("excess", ascending=False, kind="stable").head(top),
-            "neuron",
-            Column("match", "neuron", left=False, of=lambda row: (int(row["match_layer"]), int(row["match_neuron"]))),
-            *(
-                Column(name, "number", places=3, sign=name != "baseline")
-                for name in ("correlation", "baseline", "excess")
-            ),
-            *(Column(f"{side} cosine", "number", places=2, sign=True, of=f"{side}_cosine") for side in self.sides),
-            title=f"best matches elsewhere, of {counted(len(found), 'neuron')}",
-        )
+        found = found.sort_values("excess", ascending=False, kind="stable")
+        second = [f"{layer}.{neuron}" for layer, neuron in zip(found["layer"], found["neuron"], strict=True)]
+        return found.assign(in_second=second, layer=found["match_layer"], neuron=found["match_neuron"])
 
 
 def largest_change(neurons: pd.DataFrame) -> np.ndarray:

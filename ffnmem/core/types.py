@@ -100,6 +100,9 @@ Ask = Callable[..., str]
 Contexts = Annotated[int, at_least(4)]
 """So many of a neuron: at least one of each band of strength."""
 SignOrBoth = Literal["positive", "negative", "both"]
+Below1 = Annotated[float, Range(0, below=1)]
+ModelOrEdit = Any
+"""A second model, or an edit of the first."""
 Draws = Annotated[int, at_least(20)]
 """Of a bootstrap, and of a null."""
 OutFolder = str | Path

@@ -104,7 +104,7 @@ def test_examples_work(
             monkeypatch.setattr(Store, "read_model", lambda _: tiny)
     if "--reader" in line:
         monkeypatch.setattr(fm.describing, "ask_model", lambda model: answer_knowing)
-    if re.search(r"(apply|--edits?|--editor) eiffel.zip", line):
+    if re.search(r"(apply|compare|--edits?|--editor) eiffel.zip", line):
         saved(atlas, Path("eiffel.zip"))
     if "ffnmem audit" in line:
         saved(atlas, Path("eiffel.zip")).export(atlas, "edited")

@@ -87,6 +87,7 @@ def loaded(
         patch.setitem(TYPED, "edit", str(edit))
         patch.setitem(TYPED, "before", str(tiny_folder))
         patch.setitem(TYPED, "after", str(made_edit(tiny).export(tiny, edit.parent / "edited")))
+        patch.setitem(TYPED, "second", str(edit))
         patch.setitem(TYPED, "folder", str(tiny_store.folder))
         patch.setattr(fm, "load", lambda *_, **__: tiny)
         patch.setattr(fm.describing, "ask_model", lambda _: answer_knowing)

@@ -123,23 +123,23 @@ def test_a_comparison(tiny_folder: Path, tmp_path: Path) -> None:
     corpus.write_text("\n\n".join(TEXTS[:30]), "utf-8")
     model = fm.load(tiny_folder)
     edit = random_edit(model, (1,)).save(tmp_path / "edit.zip")
-    mine = fm.compare(model, corpus=corpus, edit=fm.Edit.load(edit))
-    given = ("compare", tiny_folder, "--edit", edit, "--corpus", corpus)
+    mine = fm.compare(model, fm.Edit.load(edit), corpus)
+    given = ("compare", edit, "--model", tiny_folder, "--texts", corpus)
     found = data(*given, "--top", 3)
-    assert found["counts"] == mine.counts()
+    assert found["counts"] == mine.counts
     assert [row["neuron"] for row in found["neurons"]] == mine.moved(3)["neuron"].tolist()
     page, figure = (tmp_path / name for name in ("page.html", "figure.png"))
     out = run(*given, "--html", page, "--plot", figure)
-    assert mine.verdict in out.stdout
+    assert mine.verdict in " ".join(out.stdout.split())
     assert out.stderr.count("wrote") == 2
 
     order, folder = permuted(model, 0, 1), tmp_path / "copy"
     model.hf_model.save_pretrained(folder)
     model.tokenizer.save_pretrained(folder)
-    found = data("compare", tiny_folder, folder, "--corpus", corpus, "--reach", -1, "--full")
+    found = data("compare", folder, "--model", tiny_folder, "--texts", corpus, "--reach", 9, "--full")
     assert [row["match_neuron"] for row in found["neurons"] if row["layer"] == 0] == order.tolist()
     assert found["counts"]["permuted"] > 50
-    assert "moved" in table("compare", tiny_folder, folder)
+    assert "moved" in table("compare", folder, "--model", tiny_folder)
 
 
 # -- pages -------------------------------------------------------------------------------------------------------------

@@ -74,9 +74,9 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"trace-facts atlas --relation landmark.city --limit 2 {M} --known", "none of the 94 facts --known"),
     ("audit {model} {model} --subject x", "subject --facts"),
     ("audit {model} {model} --facts nowhere.jsonl", "nowhere.jsonl"),
-    ("compare {model}", "B --edit"),
-    ("compare {model} {model} --reach 2", "text --corpus"),
-    ("compare {model} {model} --html {corpus}", "corpus.txt nothing that ffnmem wrote"),
+    ("compare {model} --reach 2", "text --texts"),
+    ("compare {corpus}", "corpus.txt no saved Edit"),
+    ("compare {model} --html {corpus}", "corpus.txt nothing that ffnmem wrote"),
     # Edits.
     (f"edit {P} 'Eiffel Tower' New York", "'York' quotes"),
     (f"edit {ABOUT} ' '", "target empty"),

@@ -45,7 +45,7 @@ NEEDED = {
     "AFTER": "atlas",
     "--out": "new",
     "NAME": "geva2021",
-    "A": "atlas",
+    "SECOND": "EDIT",
     "--store": "STORE",
     "SUBJECT": "Eiffel Tower",
     "--subject": "Eiffel Tower",
@@ -53,7 +53,6 @@ NEEDED = {
 }
 """What stands for what commands need besides."""
 MORE = {
-    "compare": ("--edit", "EDIT"),
     **dict.fromkeys(("trace-facts", "knockout-facts", "evaluate", "sweep"), ("--limit", "1")),
     "sequential": ("--at", "1", "--limit", "1"),
 }

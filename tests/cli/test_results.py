@@ -130,8 +130,8 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         lambda g: fm.knockout(g.model, PROMPT, "Eiffel Tower", window=1, positions=[1, -1]).to_frame(),
         "",
     ),
-    "compare {model} --edit {edit} --corpus {corpus} --full": (
-        lambda g: fm.compare(g.model, corpus=g.corpus, edit=fm.Edit.load(g.edit)).neurons,
+    f"compare {{edit}} {M} --texts {{corpus}} --full": (
+        lambda g: fm.compare(g.model, fm.Edit.load(g.edit), g.corpus).neurons,
         "neurons",
     ),
     "activations --names gelu_new --names swish --at -0.5 --at 3 --at=-7": (

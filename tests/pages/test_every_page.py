@@ -59,9 +59,6 @@ PAGES: dict[str, Make] = {
     "circuit": lambda model, store, out: fm.pages.page(
         fm.circuit(fm.capture(model, PROMPT), ["0.5", "0.6", "1.7"]), out
     ),
-    "comparison": lambda model, store, out: fm.pages.comparison(
-        fm.compare(model, hostile_model(n_inner=48), TEXTS), out
-    ),
     "contrast": lambda model, store, out: fm.pages.page(contrast(model), out),
     "site": lambda model, store, out: site(store, out, "1/5.html"),
     "layer of a site": lambda model, store, out: site(store, out, "1/index.html"),
