@@ -140,6 +140,7 @@ EXAMPLE_KINDS = get_args(ExampleKind)
 SignCase = Literal["gate+ linear+", "gate+ linear-", "gate- linear+", "gate- linear-"]
 """Of gated neurons, in the order of every array of cases; + is above 0, - is 0 or below."""
 CASES = get_args(SignCase)
+AnyExampleKind = Literal[ExampleKind, SignCase]
 SearchPlace = Literal["weights", "examples", "text"]
 StoreForm = Literal["neuronpedia", "delphi"]
 """Other programs' forms of a store."""

@@ -13,7 +13,7 @@ from ..core.errors import InputError
 from ..core.neuron_names import LayerName, NeuronName, NeuronNames
 from ..core.progress import Progress
 from ..core.sheets import Block, join_sheets
-from ..core.types import COEFFICIENT_SIGNS, LOGIT, Count, ExampleKind, SignCase, Whole, checked
+from ..core.types import COEFFICIENT_SIGNS, LOGIT, AnyExampleKind, Count, Whole, checked
 from ..scanning.neuron import Known, Neuron, kinds_shown, listed_of
 from ..scanning.neuron_sides import NEGATIVE, POSITIVE
 from ..scanning.store import Store
@@ -158,7 +158,7 @@ def read_cards(
     store: Store,
     neurons: NeuronName | NeuronNames,
     *,
-    kind: Sequence[ExampleKind | SignCase] | None = None,
+    kind: Sequence[AnyExampleKind] | None = None,
     k: Count | None = None,
     context: Whole = 12,
     shade: bool = False,
