@@ -29,18 +29,6 @@ def show_progress() -> Iterator[Progress]:
         bars.stop()
 
 
-def noting(words: str, phase: Phase, report: Progress) -> Progress:
-    """``report``, with a note when a phase begins: what comes before it may still be refused, in one line."""
-    unsaid = [words]
-
-    def tell(now: Phase, done: int, total: int) -> None:
-        if now == phase and unsaid:
-            note(unsaid.pop())
-        report(now, done, total)
-
-    return tell
-
-
 @contextmanager
 def show_spinner(words: str) -> Iterator[None]:
     """A line with a spinner, on a terminal, while a block runs that cannot say how far it is."""
