@@ -19,7 +19,7 @@ from .._version import __version__
 from .guard import run_guarded, seldom_collected
 from .manual import PlainHelp
 from .operations import short
-from .table import GROUPS, OPERATIONS
+from .table import GROUPS, OPERATIONS, SELDOM
 
 SECTIONS = [Group(title, sort_key=at) for at, title in enumerate(GROUPS)]
 
@@ -28,14 +28,16 @@ def make_app(listed: bool = False) -> App:
     """The command line; ``listed``: with a line on each command, and nothing else of them."""
     made = App(
         name="ffnmem",
-        help="""Read the key-value memories in a language model's feed-forward networks.
+        help=f"""Read the key-value memories in a language model's feed-forward networks.
 
         Tables are for reading; --json and --csv print data, and nothing else, on standard output. A mistake is one line
         on standard error and exit status 2.
 
         Begin with
-          ffnmem attribute "The Eiffel Tower is located in the city of"
+          ffnmem report "The Eiffel Tower is located in the city of"
           ffnmem COMMAND --help
+
+        Besides those below there are {", ".join(sorted(SELDOM)[:-1])} and {max(SELDOM)}.
         """,
         version=f"ffnmem {__version__}",
         help_flags=("--help", "-h"),
@@ -50,7 +52,7 @@ def make_app(listed: bool = False) -> App:
     for group, commands in zip(SECTIONS, GROUPS.values(), strict=True):
         for name, path in commands.items():
             held, words = ("commands", short(path) if listed else None) if name in OPERATIONS else (path, None)
-            made.command(f"{__name__}.{held}:{name}", name=name, group=group, help=words)
+            made.command(f"{__name__}.{held}:{name}", name=name, group=group, help=words, show=name not in SELDOM)
             if listed and words is None:
                 _ = made[name]
     return made
