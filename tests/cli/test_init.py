@@ -191,5 +191,5 @@ def test_every_option_says_what_it_does_in_one_wording() -> None:
             if flag in shared:
                 words[flag].add(option.parameter.help)
     several = {flag: len(texts) for flag, texts in words.items() if len(texts) > 1}
-    # A model to load, one that was scanned, one whose tokenizer is taken, and one of the anatomy.
-    assert several == {"--model": 4}
+    # A model to load, one that was scanned, and one whose tokenizer is taken.
+    assert several == {"--model": 3}
