@@ -63,7 +63,11 @@ GROUPS = {
     },
 }
 """By task: a command, and the public function that it is, or the module of this subpackage that holds it."""
-SELDOM = {"decompose", "causal", "faithfulness", "minimal", "neurons", "meanings", "describe", "weights", "geometry", "health", "known", "trace-facts", "knockout", "knockout-facts", "apply", "sweep", "sequential", "audit", "moment", "merge", "store", "export", "pack", "lens", "anatomy", "activations"}  # fmt: skip
+SELDOM = frozenset(
+    "decompose causal faithfulness minimal neurons meanings describe weights geometry health known trace-facts "  # noqa: SIM905
+    "knockout knockout-facts apply sweep sequential audit moment merge store export pack lens anatomy "
+    "activations".split()
+)
 """Those that ``ffnmem --help`` names without a line of their own: a newcomer reads the others first."""
 COMMANDS = {name: path for group in GROUPS.values() for name, path in group.items()}
 OPERATIONS = {name: path for name, path in COMMANDS.items() if ":" in path}
