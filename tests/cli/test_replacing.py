@@ -49,7 +49,7 @@ NEEDED = {
     "--store": "STORE",
     "SUBJECT": "Eiffel Tower",
     "--subject": "Eiffel Tower",
-    "--with": "atlas",
+    "--reader": "atlas",
 }
 """What stands for what commands need besides."""
 MORE = {
@@ -113,7 +113,7 @@ def write_text(path: Path) -> None:
 
 # A command whose last word is a file, and what writes somebody's own file of the same kind.
 REPLACED: dict[str, Callable[[Path], object]] = {
-    **{f"activations gelu --plot figure{ending}": Figure().savefig for ending in FIGURES},
+    **{f"activations --names gelu --plot figure{ending}": Figure().savefig for ending in FIGURES},
     f"report '{PROMPT}' --html page.html": write_text,
     f"circuit '{PROMPT}' --firings 0.1@2 --export graph.json": write_text,
     f"edit '{PROMPT}' 'Eiffel Tower' Rome -o e": (
