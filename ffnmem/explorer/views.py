@@ -198,9 +198,11 @@ class Cache:
 
 
 def shared(view: View, other: View, typed: Typed) -> Typed:
-    """What is typed for a view and means the same for another."""
+    """What is typed for a view and means the same for another, one neuron whatever its field is called."""
     names = [one.typed_as for one in other.fields if one.name == "prompt" or one in view.fields]
-    return {name: typed[name] for name in names if name in typed}
+    own, its = view.field_of(*NEURONS), other.field_of(*NEURONS)
+    neuron = {its: typed[own]} if its and len(typed.get(own, ())) == 1 and "," not in typed[own][0] else {}
+    return {name: typed[name] for name in names if name in typed} | neuron
 
 
 class Explorer:

@@ -168,6 +168,9 @@ def test_cells_lead_by_their_kind(known: tuple[Explorer, TestClient]) -> None:
     assert "position=2" in page
     assert "by=causal&layer=5&at=3#firings" in page.replace("&position=-1", "")
     assert re.search(r'href="/token\?tokens=[^"]+"', page)
+    card = client.get(f"/{explorer.card}?neurons=4.502").text
+    for where in ("/project?neurons=4.502", "/weights?neuron=4.502", f"/{explorer.card}?neurons=4.503"):
+        assert f'href="{where}"' in card
 
 
 @pytest.mark.parametrize("name", ["report", "contrast", "circuit", "trace", "intervene", "ablate"])
