@@ -3,7 +3,7 @@
 # No lazy annotations here: modules that extend the dataclasses do not import what they are annotated with.
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, dataclass_transform
@@ -12,15 +12,13 @@ from cyclopts import Parameter, Token
 from cyclopts.validators import Number
 
 from .._version import __version__
-from ..core.errors import InputError, quoted
-from ..core.files import user_path, write_whole
+from ..core.errors import InputError
+from ..core.files import write_whole
 from ..core.types import Division, Dtype
-from ..show.records import emit
 from .guard import note
-from .replacing import FIGURE, FIGURES, OWN, PAGE, check_replaceable
+from .replacing import OWN, check_replaceable
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from ..models.model import Model
@@ -39,23 +37,6 @@ def option_group(cls: type[Group]) -> type[Group]:
 Tokens = Sequence[Token]
 
 
-def read_count_or_all(_kind: Any, tokens: Tokens) -> int | None:
-    """A number of at least 1, or ``all``, which is None."""
-    typed = tokens[0].value
-    if typed != "all" and not (typed.isdecimal() and typed.isascii() and int(typed)):
-        raise InputError(f"{quoted(typed)} is no number of at least 1, nor all")
-    return None if typed == "all" else int(typed)
-
-
-def read_figure(_kind: Any, tokens: Tokens) -> Path:
-    """The path of a figure that can be written, which is known before any work is done for nothing."""
-    path = user_path(tokens[0].value)
-    if path.suffix.lower() not in FIGURES:
-        raise InputError(f"{path}: a figure's name ends in {', '.join(FIGURES[:-1])} or {FIGURES[-1]}")
-    check_replaceable(str(path), FIGURE)
-    return path
-
-
 def file_to_write(mark: bytes | None) -> Callable[[Any, Tokens], str]:
     """A converter: the name of a file that can be written, by :func:`check_replaceable`."""
 
@@ -67,12 +48,8 @@ def file_to_write(mark: bytes | None) -> Callable[[Any, Tokens], str]:
 
 
 Count = Annotated[int, Parameter(validator=Number(gte=1), metavar="N")]
-Top = Annotated[Count, Parameter(help="How many rows to list.")]
-CountOrAll = Annotated[int | None, Parameter(converter=read_count_or_all, metavar="N", n_tokens=1)]
 Seed = Annotated[int, Parameter(validator=Number(gte=0), metavar="SEED", help="Of every random choice.")]
 BOS = Parameter(negative="--no-prepend-bos")
-Full = Annotated[bool, Parameter(help="With --json: everything, not only what the table shows.")]
-Share = Annotated[float, Parameter(metavar="SHARE")]
 Corpus = Annotated[
     str, Parameter(help="What to read, as ffnmem scan takes it; atlas is the corpus that comes with ffnmem.")
 ]
@@ -88,21 +65,9 @@ Device = Annotated[
 # Files that are written.
 
 
-Plot = Annotated[
-    Path,
-    Parameter(converter=read_figure, metavar="FILE", help="Also draw the result into FILE: .png, .svg or .pdf."),
-]
-Page = Annotated[str, Parameter(converter=file_to_write(PAGE), metavar="FILE")]
 EditFile = Annotated[str, Parameter(alias="-o", converter=file_to_write(OWN), metavar="FILE")]
 NewFile = Annotated[str, Parameter(converter=file_to_write(None), metavar="FILE")]
 """Names of files that are written only where nothing lies, or an older one of the same kind that we wrote."""
-
-
-def save_axes(draws: Sequence[Callable[..., "Axes"]], path: Path, columns: int = 0) -> None:
-    """Pictures that take ``ax=``, side by side in rows of ``columns``; the file in one go."""
-    from ..plots.figures import arrange
-
-    write_figure(arrange(draws, columns), path)
 
 
 def write_figure(figure: "Figure", path: Path) -> None:
@@ -140,17 +105,6 @@ class ModelChoice:
 
 
 @option_group
-class WeightsChoice(ModelChoice):
-    """A model whose weights are read in some precision.
-
-    Attributes:
-        dtype: Numeric type of the weights.
-    """
-
-    dtype: Dtype = "float32"
-
-
-@option_group
 class TextChoice(ModelChoice):
     """A model that reads text in float32.
 
@@ -159,11 +113,6 @@ class TextChoice(ModelChoice):
     """
 
     prepend_bos: Annotated[bool | None, BOS] = None
-
-
-@option_group
-class ReaderChoice(TextChoice, WeightsChoice):
-    """A model that reads text in some precision."""
 
 
 # The corpus.
@@ -229,32 +178,3 @@ class Output(Json):
     # A token may be "=" or "@". An apostrophe before it would keep a spreadsheet from running it, and would be another
     # token to everything that reads the column as data.
     csv: bool = False
-
-
-@option_group
-class PlottedOutput(Output):
-    """What is printed of a result, and drawn."""
-
-    plot: Plot | None = None
-
-    def emit(
-        self,
-        result: Any,
-        *,
-        drawn: Mapping[str, Any] | None = None,
-        draws: Callable[[], Sequence[Callable[..., "Axes"]]] | None = None,
-        columns: int = 0,
-        **printed: Any,
-    ) -> None:
-        """Print a result as :func:`ffnmem.show.records.emit` does, then draw it where that is asked for.
-
-        All its pictures with the options ``drawn`` of :func:`ffnmem.plots.figure`, or in their place what ``draws``
-        gives: functions that draw on ``ax=``, in rows of ``columns``. Without --plot no plotting library is imported.
-        """
-        emit(result, self.form, **printed)
-        if self.plot is not None and draws:
-            save_axes(draws(), self.plot, columns)
-        elif self.plot is not None:
-            from ..plots.figures import figure
-
-            write_figure(figure(result, **(drawn or {})), self.plot)
