@@ -1,6 +1,6 @@
 """Sheets: how a result says what it is, as plain blocks that know nothing of where they are shown.
 
-A result's ``sheet()`` gives a title and a few blocks: :class:`Facts`, :class:`Table`, :class:`Words`, :class:`Shaded`,
+A result's ``sheet()`` gives a title and a few blocks: :class:`Facts`, :class:`Table`, :class:`Words`,
 :class:`Grid`, :class:`Histogram`, :class:`Origin`. The subpackage ``show`` turns them into a terminal's lines, HTML, or
 Markdown. Values stay what they are (numbers, tokens, neurons); their columns say how they read, and
 :data:`COLUMNS` says it once for the columns that many tables have.
@@ -359,24 +359,13 @@ class Facts:
 
 @dataclass(frozen=True)
 class Words:
-    """A paragraph; one to be copied, such as a path, is not broken into lines."""
+    """A paragraph."""
 
     line: Line
-    to_copy: bool = False
 
     @classmethod
-    def of(cls, text: str, style: Style = "", to_copy: bool = False) -> Words:
-        return cls((Span(text, style),), to_copy)
-
-
-@dataclass(frozen=True)
-class Shaded:
-    """Running tokens, each shaded by a number."""
-
-    tokens: tuple[str, ...]
-    values: tuple[float, ...]
-    limit: float
-    name: str = ""
+    def of(cls, text: str, style: Style = "") -> Words:
+        return cls((Span(text, style),))
 
 
 @dataclass(frozen=True)
@@ -488,7 +477,7 @@ class Origin:
     fields: Mapping[str, Any]
 
 
-Block = Facts | Table | Words | Shaded | Grid | Histogram | Origin
+Block = Facts | Table | Words | Grid | Histogram | Origin
 
 
 @dataclass(frozen=True)

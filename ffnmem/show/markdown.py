@@ -30,8 +30,6 @@ def markdown(sheet: sheets.Sheet) -> str:
                 parts += table_parts(block.table())
             case sheets.Words():
                 parts.append(line_text(block.line))
-            case sheets.Shaded():
-                parts.append(shaded_text(block))
             case sheets.Origin():
                 parts.append(f"*{escaped(provenance_line(block.fields))}*")
     return "\n\n".join([*parts, ""])
@@ -93,14 +91,6 @@ def line_text(parts: sheets.Line) -> str:
         if part.style == "strong"
         else escaped(part.text)
         for part in parts
-    )
-
-
-def shaded_text(block: sheets.Shaded) -> str:
-    """Running tokens; those beyond half of the limit are bold."""
-    return "".join(
-        f"<b>{running(token)}</b>" if abs(value) >= 0.5 * block.limit else running(token)
-        for token, value in zip(block.tokens, block.values, strict=True)
     )
 
 

@@ -25,7 +25,6 @@ from ..core.sheets import (
     Histogram,
     Origin,
     Prompt,
-    Shaded,
     Sheet,
     Span,
     Style,
@@ -159,7 +158,7 @@ class Result:
             for title, rows in several.items():
                 if isinstance(rows, Grid):
                     yield replace(rows, title=rows.title or title)
-                elif isinstance(rows, Facts | Histogram | Table | Shaded | Words):
+                elif isinstance(rows, Facts | Histogram | Table | Words):
                     yield rows
                 elif isinstance(rows, Iterator):
                     yield from rows

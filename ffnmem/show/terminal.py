@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from rich import box
 from rich.cells import cell_len, set_cell_size
@@ -158,19 +158,13 @@ BARE = 12  # the fewest columns of what takes the room that is left
 STRETCHED = ("bar", "context", "heat")
 
 
-UNBROKEN: Literal["ignore"] = "ignore"  # rich's word for a line that may be longer than the terminal is wide
-
-
 def show(sheet: sheets.Sheet, out: Console | None = None) -> None:
-    """A sheet on standard output, an empty line after each block but a line to copy, which has its words below it."""
+    """A sheet on standard output, an empty line between its blocks."""
     out = out or console()
-    apart = False
-    for part in rendered(sheet, out):
-        if apart:
+    for at, part in enumerate(rendered(sheet, out)):
+        if at:
             out.print()
-        unbroken = isinstance(part, Text) and part.overflow == UNBROKEN
-        out.print(part, soft_wrap=unbroken)
-        apart = not unbroken
+        out.print(part)
 
 
 def rendered(sheet: sheets.Sheet, out: Console) -> Iterator[RenderableType]:
@@ -191,11 +185,7 @@ def rendered(sheet: sheets.Sheet, out: Console) -> Iterator[RenderableType]:
                 if not table.folded:
                     yield from (with_words(part, out) for part in as_wide_as(table, out.width))
             case sheets.Words():
-                words = rich_line(block.line)
-                words.overflow = UNBROKEN if block.to_copy else None
-                yield words
-            case sheets.Shaded():
-                yield shaded(block)
+                yield rich_line(block.line)
             case sheets.Origin():
                 yield origin_text(block.fields, out.width)
 
@@ -382,14 +372,6 @@ def heat_strip(values: Sequence[float], limit: float, most: int = STRIP) -> Text
         else:
             result.append(SHADES[level] if level or value != value else "·", ADDS if level else "dim")
     return result
-
-
-def shaded(block: sheets.Shaded) -> Text:
-    """Tokens after each other; those beyond half of the limit bold, those beyond a fifth underlined."""
-    text = Text()
-    for one, value in zip(block.tokens, block.values, strict=True):
-        text.append_text(running(one, shade_style(abs(value) / (block.limit or 1.0), value < 0)))
-    return text
 
 
 def shade_style(share: float, negative: bool) -> str:

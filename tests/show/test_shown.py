@@ -24,7 +24,6 @@ from ffnmem.core.sheets import (
     Origin,
     Prompt,
     Shade,
-    Shaded,
     Shades,
     Sheet,
     Span,
@@ -98,7 +97,6 @@ def blocks() -> Iterator[Block]:
     stays = [Column("layer", stays=True), *(Column(f"a wide column {i}", "number") for i in range(9))]
     yield Table(tuple(stays), (("0", *range(9)), ("1", *range(9))), title="wide", caption="last")
     yield Table((Column("folded"),), (("x",),), title="folded", folded=True)
-    yield Shaded((" The", "\n", " city"), (1.0, -0.3, 0.05), 1.0, "coefficient")
     yield Grid(
         ("layer 1", token(" 0")),
         (token(" The"), "b"),
@@ -113,7 +111,6 @@ def blocks() -> Iterator[Block]:
     )
     yield Histogram((-1.0, 0.0, 0.5, 2.0, 4.0), (3, 1000, 20, 0), "coefficient", title="histogram")
     yield Histogram(tuple(range(41)), (*range(1, 41),), "x", "items")
-    yield Words.of("a/path/to/copy", "soft", to_copy=True)
     yield Words.of("long words " * 12, "marked")
     yield Origin({"model": "tiny", "seed": 3, "bos": True, "none": None})
 
