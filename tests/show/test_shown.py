@@ -137,7 +137,7 @@ def terminal(width: int, colours: bool = False) -> str:
 def page() -> str:
     """HTML without its styles, and the rows of a table whose neurons lead somewhere."""
     links = {"neuron": lambda at: f"{at[0]}/{at[1]}.html" if at[0] else "", "cell": "{0[0]}-{0[1]}.html".format}
-    linked = render("sheet.html", sheet=Sheet((SHEET.blocks[1], SHEET.blocks[7])), links=links)
+    linked = render("sheet.html", sheet=Sheet((SHEET.blocks[1], SHEET.blocks[6])), links=links)
     return f"{html(SHEET).partition('</style>')[2]}\n{linked}\n"
 
 
