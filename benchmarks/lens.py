@@ -29,7 +29,7 @@ from ffnmem.corpus.excerpts import TextSettings
 from ffnmem.corpus.packing import pack
 from ffnmem.corpus.sources import open_corpus
 from ffnmem.models.replaying import PlainLayers, Replay
-from ffnmem.vocabulary.lenses import JacobianLens, Texts
+from ffnmem.vocabulary.lenses import JacobianLens, PageTexts
 from ffnmem.vocabulary.vectors import side_tokens, side_vectors
 
 DRAWS = 1000
@@ -78,7 +78,7 @@ def seen(lenses: list[JacobianLens | None], sequences: Sequences, settings: Text
         if lens is not None and lens.corpus_hash == sequences.packed.hash:
             how = lens.provenance
             rows = how["batch_tokens"] // how["context"]
-            found.append(Texts(sequences, settings, how["pages"], rows, how["seed"]).numbers.ravel())
+            found.append(PageTexts(sequences, settings, how["pages"], rows, how["seed"]).numbers.ravel())
     return np.concatenate(found)
 
 

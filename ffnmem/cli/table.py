@@ -56,7 +56,7 @@ GROUPS = {
         "export": "ffnmem.scanning.exporting:export_store",
         "pack": "ffnmem.corpus.packing:pack",
         "site": "ffnmem.pages.neuron_site:site",
-        "lens": "scan",
+        "lens": "ffnmem.vocabulary.lenses:jacobian_lens",
         "compare": "ffnmem.comparing.comparing:compare",
         "anatomy": "ffnmem.models.parameters:anatomy",
         "activations": "ffnmem.ffn.activation_tables:compare_activations",

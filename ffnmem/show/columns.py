@@ -108,7 +108,8 @@ COLUMNS: Mapping[str, Column] = {
     **each("logit attribution change score", "number", sign=True, colour=True, bars=True),
     **each("written written_there exact direct loss cosine", "number", sign=True),
     **each(
-        "share share_low share_high influence bias_share faithfulness completeness sufficiency necessity without worth",
+        "identity share share_low share_high influence bias_share faithfulness completeness sufficiency necessity "
+        "without worth",
         "percent",
     ),
     **each("random random_low random_high random_without random_without_low random_without_high", "percent"),
@@ -138,6 +139,7 @@ COLUMNS: Mapping[str, Column] = {
     **{f"firing_rate_{end}": Column(f"{end}%", "percent") for end in (5, 25, 75, 95)},
     **each("firing_rate least median most", "percent"),
     **each("error", "small"),
+    "relative_error": Column("error", "percent"),
     **each("promotes", "tokens", wraps=True, derive=end_tokens(1), needs=PLACE, leads="token", style="adds"),
     **each("suppresses", "tokens", wraps=True, derive=end_tokens(-1), needs=PLACE, leads="token", style="takes"),
     **each("value_promotes", "tokens", wraps=True, derive=end_tokens(1, fired=False), needs=PLACE, leads="token"),

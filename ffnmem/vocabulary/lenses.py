@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -30,10 +30,22 @@ from ..core.errors import (
 )
 from ..core.files import check_destination, make_folder, user_path
 from ..core.folders import Kind
-from ..core.progress import Progress
+from ..core.progress import Progress, log
 from ..core.resources import EMBEDDED, cache_folder, embedded_folder
-from ..core.sheets import Column, Origin, Sheet, Table
-from ..core.types import JACOBIAN, LENSES, LOGIT, Count, Division, NonNegative, Seed, at_least, checked
+from ..core.types import (
+    JACOBIAN,
+    LENSES,
+    LOGIT,
+    ContextLength,
+    Count,
+    Division,
+    NewFile,
+    NonNegative,
+    ResultFile,
+    Seed,
+    Texts,
+    checked,
+)
 from ..corpus.batches import Batch, Sequences, padded
 from ..corpus.excerpts import Excerpt, Selection, TextSettings
 from ..corpus.packing import pack
@@ -96,8 +108,8 @@ class JacobianLens(Result):
     residual stream, for the positions that it takes.
     """
 
-    in_json = "layers"
-    in_repr = "model n_layers tokens corpus"
+    heading = "model text"
+    tables: ClassVar = {"layers": "layer relative_error norm identity"}
 
     matrices: Mapping[int, Float[Tensor, "d_model d_model"]] = field(repr=False)
     n_layers: int
@@ -155,9 +167,10 @@ class JacobianLens(Result):
 
     # -- what it is ------------------------------------------------------------------------------------------------
 
-    def to_frame(self) -> pd.DataFrame:
-        """Columns layer, error (of J, relative), norm (of J, Frobenius, over that of the identity), identity (the share
-        of ‖J‖² that is a multiple of the identity)."""
+    @property
+    def layers(self) -> pd.DataFrame:
+        """Of each layer's matrix: its standard error relative to it, its norm over that of the identity, and the share
+        of its square that is a multiple of the identity, all there is to it in the logit lens."""
         found = []
         for layer in (*self.matrices, self.n_layers - 1):
             size, share = 1.0, 1.0
@@ -166,15 +179,10 @@ class JacobianLens(Result):
                 square = float(matrix.square().sum())
                 size = (square / self.d_model) ** 0.5
                 share = float(matrix.diagonal().sum()) ** 2 / self.d_model / square
-            found.append({"layer": layer, "error": self.errors[layer], "norm": size, "identity": share})
+            found.append({"layer": layer, "relative_error": self.errors[layer], "norm": size, "identity": share})
         frame = pd.DataFrame(found)
         frame.attrs["provenance"] = dict(self.provenance)
         return frame
-
-    @property
-    def layers(self) -> pd.DataFrame:
-        """:meth:`to_frame`."""
-        return self.to_frame()
 
     @property
     def text(self) -> str:
@@ -182,18 +190,6 @@ class JacobianLens(Result):
         if self.tokens is None:
             return f"{self.sequences:,} prompts of {self.corpus}"
         return f"{self.tokens:,} tokens of {self.corpus}"
-
-    def sheet(self) -> Sheet:
-        """The text that was read, and how well each layer's matrix is known."""
-        table = Table.of(
-            self.to_frame(),
-            Column("layer", "number", places=0),
-            Column("error", "number", places=3),
-            Column("norm", "number", places=2),
-            Column("identity", "percent"),
-        )
-        heading = {"Jacobian lens": self.model, "text": self.text}
-        return Sheet.of(heading, table, Origin(self.provenance))
 
     # -- keeping it ------------------------------------------------------------------------------------------------
 
@@ -452,7 +448,7 @@ def jacobian_row(
     return torch.stack([(gradient.detach() * kept).double().sum(1) for gradient in gradients])
 
 
-class Texts(Excerpt):
+class PageTexts(Excerpt):
     """Pages of sequences that are drawn at random, no two alike before all were drawn.
 
     Args:
@@ -518,41 +514,51 @@ BATCH_TOKENS = 2048
 @checked
 def jacobian_lens(
     model: Model,
-    corpus: Any,
-    out: str | Path | None = None,
+    texts: Texts,
+    out: ResultFile = None,
     *,
-    batch_tokens: Count = BATCH_TOKENS,
+    page_tokens: Count = BATCH_TOKENS,
     pages: Count = PAGES,
-    context: Annotated[int, at_least(2)] | None = None,
+    context: ContextLength | None = None,
     prepend_bos: bool | None = None,
     seed: Seed = 0,
-    dtype: Literal["float32", "float16"] = "float32",
+    half: bool = False,
+    export: NewFile = None,
     text: str = "text",
     documents: Division | None = None,
     checkpoint_seconds: NonNegative = CHECKPOINT_SECONDS,
     progress: Progress | None = None,
 ) -> JacobianLens:
-    """J_l = E[Σ_{t′ ≥ t} ∂h_final,t′/∂h_l,t] of every layer, in d_model backward passes over a corpus.
+    """Fit a Jacobian lens for a model, for --lens jacobian.
 
-    Row i of every layer's J is one backward pass from the i-th dimension of h_final at all positions of a page of text
-    at once: the texts are causal, so that the gradient at t is the sum over t′ ≥ t. Rows take the pages in turn. BOS,
-    pads and special tokens count neither as t nor as t′. The pass can be killed at any moment: the same call goes on
-    where the last checkpoint was and writes the same bytes.
+    Takes the Jacobians of a model's last residual stream by that above every layer, on average over a text: what a
+    value comes to say by the end, for --lens of project, neuron and report. The one of atlas ships with it.
+
+    It takes as many backward passes as the model is wide, each over one page of text, and can be stopped at any moment:
+    the same call goes on where it was.
+
+    Note:
+        J_l = E[Σ_{t′ ≥ t} ∂h_final,t′/∂h_l,t]. Row i of every layer's J is one backward pass from the i-th dimension of
+        h_final at all positions of a page of text at once: the texts are causal, so that the gradient at t is the sum
+        over t′ ≥ t. Rows take the pages in turn. BOS, pads and special tokens count neither as t nor as t′. The same
+        bytes are written wherever it was stopped.
 
     Args:
         model: from :func:`ffnmem.load`. Hooks on its bridge are not seen; its weights are.
-        corpus: a file, folder, glob, ``"atlas"`` (bundled), ``"hf:name"``, texts, or a packed corpus.
-        out: the file to write; default: the one in the user's cache folder, by the model's fingerprint, where
-            ``lens="jacobian"`` finds it. What is needed to go on lies beside it meanwhile, in ``OUT.partial``.
-        batch_tokens: of a page, pads included: as many sequences as fit in at their longest. The lens' error falls with
+        texts: a file, folder, glob, ``"atlas"`` (bundled), ``"hf:name"``, texts, or a packed corpus.
+        out: the file to write: FILE.safetensors. [default: one in the cache, where --lens jacobian finds it] In Python,
+            what is needed to go on lies beside it meanwhile, in ``OUT.partial``.
+        page_tokens: of a page, pads included: as many sequences as fit in at their longest. The lens' error falls with
             the square root of it, and time and memory grow with it.
         pages: how many the rows share. Each costs a forward pass; with more, no row is better known, but what one
             page has of its own is not in all of them.
-        context: the longest sequence in tokens, BOS included; default 128, or what the model reads.
+        context: the longest sequence in tokens, BOS included. [default: 128, or what the model reads]
         prepend_bos: put BOS before each sequence; default: the model's own convention.
         seed: of the draw of the sequences.
-        dtype: of the file, ``"float32"`` or ``"float16"``.
-        text, documents: how to read the corpus, see :func:`ffnmem.corpus.open_corpus`.
+        half: write float16, half the size.
+        export: also write the lens as other programs publish theirs, which --lens reads too: FILE.pt, in float16.
+        text: the field of a record that is its text, see :func:`ffnmem.corpus.open_corpus`.
+        documents: what is a document of a .txt file: what blank lines separate, a line, or all of it.
         checkpoint_seconds: between checkpoints.
         progress: called as ("lens", done, total) in backward passes.
 
@@ -562,8 +568,13 @@ def jacobian_lens(
 
     Source: Gurnee et al. 2026 (transformer-circuits.pub/2026/workspace), whose program goes d_model times back through
     each of some hundred texts.
+
+    Example:
+        $ ffnmem lens texts.jsonl --text body --model gpt2
+        $ ffnmem lens atlas --page-tokens 256 -o lens.safetensors --json
+        $ ffnmem lens atlas --export atlas_jacobian_lens.pt
     """
-    settings = TextSettings.checked(model, context, prepend_bos, batch_tokens)
+    settings = TextSettings.checked(model, context, prepend_bos, page_tokens)
     count = min(pages, model.d_model)
     if model.n_layers < 2:
         raise InputError(f"{model.name} has one layer, whose values the logit lens reads as they arrive")
@@ -572,19 +583,19 @@ def jacobian_lens(
     target = check_destination(lens_file(model.fingerprint) if out is None else out)
     finished = JacobianLens.load(target) if target.exists() else None
     with workplace(target, PARTIAL) as folder:
-        packed = pack(open_corpus(corpus, text=text, documents=documents), model, folder / CORPUS)
+        packed = pack(open_corpus(texts, text=text, documents=documents), model, folder / CORPUS)
         sequences = settings.sequences(packed)
         if not len(sequences):
             raise InputError(f"{packed.source} has no text to read")
-        texts = Texts(sequences, settings, count, max(1, settings.batch_tokens // settings.context), seed)
-        made_by = {**texts.made_by(), "fingerprint": model.fingerprint, "dtype": str(model.dtype)}
+        drawn = PageTexts(sequences, settings, count, max(1, settings.batch_tokens // settings.context), seed)
+        made_by = {**drawn.made_by(), "fingerprint": model.fingerprint, "dtype": str(model.dtype)}
         provenance = model.provenance(
             settings.prepend_bos,
             corpus=packed.source,
             corpus_hash=packed.hash,
             context=settings.context,
-            tokens=texts.n_content(),
-            sequences=int(np.unique(texts.numbers).size),
+            tokens=drawn.n_content(),
+            sequences=int(np.unique(drawn.numbers).size),
             batch_tokens=settings.batch_tokens,
             pages=count,
             seed=seed,
@@ -594,16 +605,20 @@ def jacobian_lens(
             check_same(finished, provenance, target)
         else:
             sums = JacobianSums(model.n_layers, model.d_model)
-            measure(model, texts, sums, go_on(folder / STATE, [sums], made_by, checkpoint_seconds), progress)
+            measure(model, drawn, sums, go_on(folder / STATE, [sums], made_by, checkpoint_seconds), progress)
             lens = lens_of(model, sums, provenance, tokenizer_hash(model))
-            lens.save(target, dtype)
+            lens.save(target, "float16" if half else "float32")
     remove_partial(folder)
-    return JacobianLens.load(target)
+    found = JacobianLens.load(target)
+    log.info("wrote %s", target)
+    if export is not None:
+        log.info("wrote %s", found.publish(export))
+    return found
 
 
 def measure(
     model: Model,
-    texts: Texts,
+    texts: PageTexts,
     sums: JacobianSums,
     checkpoint: Checkpoint,
     progress: Progress | None,

@@ -154,7 +154,7 @@ def test_a_lens(
     model, fit = ("--model", tiny_folder), ("lens", corpus, "--model", tiny_folder, "--context", 16)
     asked = ("project", "0.5", *model, "--lens")
     mistake(*asked, "jacobian", named=("no Jacobian lens", "ffnmem lens"))
-    assert tiny.fingerprint in run(*fit, "--half").stderr
+    assert tiny.fingerprint in run(*fit, "--half").stderr  # the name of the file
     rows = data(*asked, "jacobian")["tokens"]
     assert rows == fm.project(tiny, 0, 5, lens="jacobian").to_frame().to_dict("records")
     assert {row["side"] for row in rows} == {"value"}
