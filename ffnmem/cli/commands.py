@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import io
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
+from .._version import __version__
 from ..core.errors import InputError, counted
+from ..core.files import user_path, write_whole
 from ..show.records import write
 from .guard import note
 from .kinds import ONE, PLAIN, SEVERAL, number_name, type_of
 from .operations import PACKAGE, Operation, operation
-from .options import write_figure
 from .progress import show_progress
 from .replacing import FIGURE, FIGURES, OWN, PAGE, check_replaceable
 from .table import OPERATIONS
@@ -94,8 +97,6 @@ class Output:
 
             note(f"wrote {page(result, self.html, top=rows, full=self.full, site=self.site)}")
         if self.plot is not None:
-            from ..core.files import user_path
-
             write_figure(drawing, user_path(self.plot))
         if self.save is not None:
             note(f"wrote {result.save(self.save)}")
@@ -111,6 +112,15 @@ class Drawn(Output):
     """
 
     plot: Annotated[str | None, Parameter(metavar="FILE")] = None
+
+
+def write_figure(figure: Any, path: Path) -> None:
+    """Write a figure that says what drew it: only such a one is ever replaced."""
+    buffer, form = io.BytesIO(), path.suffix[1:].lower()
+    said = {"Software" if form == "png" else "Creator": f"ffnmem {__version__}"}
+    figure.savefig(buffer, format=form, dpi=150, metadata=said)
+    write_whole(path, buffer.getvalue())
+    note(f"wrote {path}")
 
 
 def drawn() -> set[str]:

@@ -14,7 +14,7 @@ from .records import read_as
 from .templates import check_marked_once, only_place
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 ProbeKind = Literal["unrelated", "reverse", "alias"]
 KINDS = get_args(ProbeKind)
@@ -203,12 +203,6 @@ class Fact(Result):
 
     def __repr__(self) -> str:
         return f"Fact({self.name})"
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row with its fields."""
-        import pandas as pd
-
-        return pd.DataFrame([self.to_dict()])
 
 
 def facts_or_text(facts: Fact | str | Iterable[Fact], subject: str | None, target: str | None) -> list[Fact]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, SupportsIndex
+from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -162,6 +162,7 @@ class Capture(Result):
     """
 
     heading = "prompts layers shapes"
+    tables: ClassVar = {"places": "| prompt position token token_id"}
 
     model: Model
     tokens: Int[Tensor, "batch pos"]
@@ -387,7 +388,8 @@ class Capture(Result):
     def __repr__(self) -> str:
         return f"Capture({printable(self.title.removeprefix('Capture of '))})"
 
-    def to_frame(self) -> pd.DataFrame:
+    @property
+    def places(self) -> pd.DataFrame:
         """One row a token that is no pad: prompt, position, token, token_id."""
         found = [
             (prompt, position, text, int(self.tokens[prompt, position]))

@@ -6,17 +6,13 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..core.json_values import plain
-from ..core.neuron_names import add_experts
-from ..core.provenance import experts_in
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from ..core.sheets import Sheet
 
 
 def print_json(value: Any) -> None:
@@ -72,35 +68,3 @@ def write(text: str) -> None:
     while rest:  # an unbuffered stream may take a part, and fails only at the next one
         rest = rest[sys.stdout.buffer.write(rest) or 0 :]
     sys.stdout.buffer.flush()
-
-
-def emit(
-    result: Any,
-    form: str,
-    *,
-    sheet: Callable[[], Sheet] | None = None,
-    data: Callable[[], Any] | None = None,
-    frame: Callable[[], pd.DataFrame] | None = None,
-    top: int | None = None,
-    full: bool = True,
-) -> None:
-    """A result on standard output: its sheet under its model's name as "table", its plain values as "json", its main
-    table as "csv".
-
-    JSON has all of it, or without ``full`` what it says in brief. ``top``: so many rows of its main table in the sheet
-    and in brief. ``sheet``, ``data`` and ``frame`` make what stands in for its own, where a command knows more, was
-    asked for a part, or has a bare DataFrame in place of a result; only what the form needs is made.
-    """
-    rows = () if top is None else (top,)
-    if form == "json":
-        print_json(data() if data else result.to_dict() if full else result.brief(*rows))
-    elif form == "csv":
-        shown = frame() if frame else getattr(result, "to_frame", lambda: result)()
-        experts = experts_in(shown.attrs.get("provenance") or getattr(result, "provenance", None))
-        shown = add_experts(shown.copy(), experts) if experts else shown
-        print_csv(list(shown.columns), shown.to_dict("records"))
-    else:
-        from ..core.sheets import name_model
-        from .terminal import show
-
-        show(name_model(sheet() if sheet else result.sheet(*rows)))

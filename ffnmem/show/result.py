@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ..core.errors import InputError, counted, quoted
+from ..core.errors import InputError, quoted
 from ..core.json_values import plain
 from ..core.neuron_names import Experts, add_experts
 from ..core.number_text import format_value
@@ -53,12 +53,11 @@ class Result:
     ``heading``: names of attributes that stand at the top; of those that are None or empty, nothing. ``tables``: by
     attribute, the columns of that table. An attribute may be a DataFrame, or a mapping of several by their titles; a
     method of how many rows, or have one beside it (``shown_firings(top)``, with ``count`` or ``count_firings`` for how
-    many there are); or a
-    block that is drawn (a grid, a histogram). Of the columns "*" is all that it has;
-    ``logit>`` is ``logit_before`` and ``logit_after`` together; those behind ``|`` are shown where all is asked for.
-    Columns are data of the table, or derived ones of :data:`ffnmem.show.columns.COLUMNS`, which also says how each
-    reads; what a table is, says the first sentence of its attribute's docstring. ``main``: the table of CSV and of
-    :meth:`to_frame`; by default the first one. ``verdict``: what was found, in a sentence; parts of it may be tokens.
+    many there are); or a block that is drawn (a grid, a histogram). Of the columns "*" is all that it has; ``logit>``
+    is ``logit_before`` and ``logit_after`` together; those behind ``|`` are shown where all is asked for. Columns are
+    data of the table, or derived ones of :data:`ffnmem.show.columns.COLUMNS`, which also says how each reads; what a
+    table is, says the first sentence of its attribute's docstring. ``main``: the table of CSV and of :meth:`to_frame`;
+    by default the first one. ``verdict``: what was found, in a sentence; parts of it may be tokens.
     """
 
     heading: Any = ""
@@ -79,9 +78,6 @@ class Result:
     """Attributes that data have and that are not shown, or that other tables show."""
     no_file: ClassVar[str] = ""
     """Of a result that no single file holds: where it is kept, and how it is found again."""
-    in_json: ClassVar[str] = ""
-    not_brief: ClassVar[str] = ""
-    in_repr: ClassVar[str] = ""
 
     # Besides ``verdict`` a class may have ``status``, the exit status of a command that gives it: 1 where it did not
     # reach what was asked.
@@ -89,20 +85,13 @@ class Result:
         provenance: Any
         verdict: Any
 
-        # As wide as those of classes that do not declare what is shown.
-        def sheet(self, *args: Any, **options: Any) -> Sheet: ...
-        def to_frame(self, *args: Any, **options: Any) -> pd.DataFrame: ...
-        def to_dict(self, *args: Any, **options: Any) -> dict[str, Any]: ...
-
     def on_page(self, top: int | None = BRIEF) -> Any:
         """What a page shows in its place: a result that can be had with more than is computed for a terminal."""
         return self
 
     # -- what is shown -----------------------------------------------------------------------------------------------
 
-    def sheet(  # type: ignore[no-redef]
-        self, top: int | None = BRIEF, full: bool = False
-    ) -> Sheet:
+    def sheet(self, top: int | None = BRIEF, full: bool = False) -> Sheet:
         """What is shown of it: ``top`` rows of each table (all for None), and with ``full`` all columns."""
         said = getattr(self, "verdict", "")
         values = {name: getattr(self, f"shown_{name}", value) for name, value in self.heading_values().items()}
@@ -229,23 +218,21 @@ class Result:
         """A copy of the first rows of the main table, or of all."""
         name = self.main or next(iter(self.tables))
         top = None if self.has_all(name) else top
-        if self.tables:
-            found = self.rows_of(name, top)
-            if isinstance(found, Mapping):
-                import pandas as pd
+        found = self.rows_of(name, top)
+        if isinstance(found, Mapping):
+            import pandas as pd
 
-                found = pd.concat([one.assign(table=title) for title, one in found.items()], ignore_index=True)
-            return found.copy() if top is None else self.cut(name, found, top)
-        if hasattr(self, "top"):
-            frame: pd.DataFrame = self.top(top)
-            return frame
-        frame = getattr(self, name)
-        return frame.copy() if top is None else frame.head(top)
+            found = pd.concat([one.assign(table=title) for title, one in found.items()], ignore_index=True)
+        return found.copy() if top is None else self.cut(name, found, top)
 
-    def to_frame(self, top: int | None = None, *, derived: bool = False) -> pd.DataFrame:  # type: ignore[no-redef]
+    def to_frame(self, top: int | None = None, *, derived: bool = False) -> pd.DataFrame:
         """The main table, a copy: all rows, or the first ``top``; ``derived``: with the columns that are computed for
         rows that are shown, such as the tokens that a neuron promotes."""
-        return self.data_of(self.main or next(iter(self.tables), ""), self.first_rows(top), derived)
+        if not self.tables:
+            import pandas as pd
+
+            return pd.DataFrame([self.to_dict()])
+        return self.data_of(self.main or next(iter(self.tables)), self.first_rows(top), derived)
 
     def data_of(self, name: str, rows: Any, derived: bool) -> Any:
         """A table as data, with its derived columns if asked."""
@@ -266,11 +253,11 @@ class Result:
         """The sizes of layers with experts, by layer."""
         return experts_in(getattr(self, "provenance", None))
 
-    def to_dict(self, top: int | None = None, *, derived: bool = False) -> dict[str, Any]:  # type: ignore[no-redef]
+    def to_dict(self, top: int | None = None, *, derived: bool = False) -> dict[str, Any]:
         """Plain values, ready for JSON: the verdict, the heading, the tables by name, the provenance. ``top``: the
         first rows of each table; ``derived``: as of :meth:`to_frame`."""
-        if not self.tables and not (isinstance(self.heading, str) and self.heading):
-            return self.to_dict_by_names(top)
+        if not self.tables and not self.heading:
+            return plain({one.name: getattr(self, one.name) for one in fields(self)})  # type: ignore[arg-type]
         said = getattr(self, "verdict", "")
         found: dict[str, Any] = {"verdict": text_of(said)} if said else {}
         found |= {name: self.known(name) for name in self.heading.split()}
@@ -294,47 +281,16 @@ class Result:
                 found[name] = grid_values(kept) if isinstance(kept, Grid) else kept
         return plain(found | {"provenance": getattr(self, "provenance", None)})
 
-    def to_dict_by_names(self, top: int | None = None) -> dict[str, Any]:
-        """Of a class that names what JSON has, in ``in_json``."""
-        names = self.in_json.split() or [field.name for field in fields(self) if not field.metadata]  # type: ignore[arg-type]
-        if "provenance" not in names and hasattr(self, "provenance"):
-            names.append("provenance")
-        values = {name: self.first_rows(top) if name == self.main else getattr(self, name) for name in names}
-        called = {name: value() if callable(value) else value for name, value in values.items()}
-        return {name: plain(self.naming_experts(value)) for name, value in called.items()}
-
-    def brief(self, top: int = BRIEF) -> dict[str, Any]:
-        """What JSON says of it unless all is asked for: the first rows of the main table, and less of the rest."""
-        left_out = self.not_brief.split()
-        return {name: value for name, value in self.to_dict(top).items() if name not in left_out}
-
     # -- in few words ------------------------------------------------------------------------------------------------
 
-    def summary(self) -> str:
-        """What it is, in less than a line."""
-        if (self.tables or (isinstance(self.heading, str) and self.heading)) and not self.in_repr:
-            short = [name for name, value in self.heading_values().items() if not isinstance(value, Prompt | Mapping)]
-            said = getattr(self, "verdict", "")
-            return self.describe(" ".join(short)) or (said.rstrip(".") if isinstance(said, str) else "")
-        return self.describe(self.in_repr)
-
-    def describe(self, names: str) -> str:
-        """Some attributes in words: numbers and texts by their names, tables and tuples by how long they are."""
-        parts = []
-        for name in names.split():
-            value, words = getattr(self, name), name.replace("_", " ")
-            if isinstance(value, str):
-                parts.append(f"{words} {quoted(value)}" if value else "")
-            elif isinstance(value, Sized):
-                noun = words.removesuffix("s")
-                parts.append(counted(len(value), noun) if noun != words else f"{len(value):,} {words}")
-            elif value is not None and value is not False:
-                capped = self.provenance.before_cap if name == "logit" else ""
-                parts.append(words if value is True else f"{words} {format_value(value)}{capped}")
-        return ", ".join(filter(None, parts))
-
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.summary()})"
+        parts = [
+            f"{name.replace('_', ' ')} {quoted(value) if isinstance(value, str) else format_value(value)}"
+            for name, value in self.heading_values().items()
+            if isinstance(value, str | int | float)
+        ]
+        said = text_of(getattr(self, "verdict", "")).rstrip(".")
+        return f"{type(self).__name__}({', '.join(parts) or said})"
 
     def _repr_html_(self) -> str:
         from .notebook import html  # the templates' library: only where something is shown
@@ -345,7 +301,7 @@ class Result:
         """The same as Markdown, for notes, issues and pull requests; token text is escaped."""
         from .markdown import markdown
 
-        return markdown(self.sheet(top) if self.tables else self.sheet())
+        return markdown(self.sheet(top))
 
     def plot(self, *args: Any, **options: Any) -> Any:
         """Draw its first picture, see :func:`ffnmem.plots.draw`; :func:`ffnmem.plots.figure` draws all of them.

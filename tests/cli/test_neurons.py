@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.options import ModelChoice
 from ffnmem.neurons.measuring import file_of
 from ffnmem.scanning import Store, open_store
 
@@ -21,7 +20,7 @@ from .running import csv, data, mistake, run, table
 @pytest.fixture
 def as_tiny(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> fm.Model:
     """Commands get the model that is loaded already: its name is no place of a disk."""
-    monkeypatch.setattr(ModelChoice, "load", lambda choice: tiny)
+    monkeypatch.setattr(fm, "load", lambda *_, **__: tiny)
     return tiny
 
 

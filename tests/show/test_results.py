@@ -15,7 +15,6 @@ import pytest
 import ffnmem
 from ffnmem.core.json_values import plain
 from ffnmem.core.provenance import Provenance
-from ffnmem.core.sheets import Sheet
 from ffnmem.show.result import Result
 
 
@@ -38,7 +37,7 @@ def test_every_declared_name_is_an_attribute() -> None:
         own = {field.name for field in fields(kind)} if is_dataclass(kind) else set()
         declared: Any = kind
         tables = declared.tables if isinstance(declared.tables, Mapping) else {}
-        names = f"{declared.main} {declared.in_json} {declared.not_brief} {declared.in_repr} {declared.uncut}".split()
+        names = f"{declared.main} {declared.uncut} {declared.only_data} {declared.in_full}".split()
         names += [name for name in tables if not hasattr(kind, f"shown_{name}")]
         names += [*(declared.heading.split() if tables and isinstance(declared.heading, str) else ())]
         known = own | set(dir(kind)) | {name for base in kind.__mro__ for name in getattr(base, "__annotations__", ())}
@@ -50,9 +49,9 @@ def test_every_declared_name_is_an_attribute() -> None:
 class Made(Result):
     """A result of the tests."""
 
-    main: ClassVar[str] = "neurons"
-    not_brief: ClassVar[str] = "array"
-    in_repr: ClassVar[str] = "target neurons array logit share"
+    heading = "target logit share none"
+    tables: ClassVar = {"neurons": "layer share"}
+    only_data = "array"
 
     target: str
     logit: float
@@ -60,29 +59,24 @@ class Made(Result):
     neurons: pd.DataFrame
     array: np.ndarray
     provenance: Provenance
-
-    def sheet(self) -> Sheet:
-        return Sheet.of({"target": self.target, "none": None}, self.provenance)
+    none: None = None
 
 
 def test_a_result_is_what_it_declares() -> None:
     frame = pd.DataFrame({"layer": range(30), "share": [float("nan"), *range(29)]})
     provenance = Provenance("atlas", "f", "float32", "cpu").with_settings(soft_cap=30.0)
     made = Made(" Paris", 1.25, 0.5, frame, np.array([1.0, np.inf]), provenance)
-    words = "target ' Paris', 30 neurons, 2 array, logit 1.25, before the soft cap of 30, share 0.5"
-    assert repr(made) == f"Made({words})"
+    assert repr(made) == "Made(target ' Paris', logit 1.25, share 0.5)"
     assert made.to_frame() is not frame
     assert len(made.to_frame()) == 30
     whole = made.to_dict()
-    assert list(whole) == ["target", "logit", "share", "neurons", "array", "provenance"]
+    assert list(whole) == ["target", "logit", "share", "none", "neurons", "array", "provenance"]
     assert whole["neurons"][0] == {"layer": 0, "share": None}
     assert whole["array"] == [1.0, None]
     assert whole["provenance"]["model"] == "atlas"
-    brief = made.brief()
-    assert "array" not in brief
-    assert len(brief["neurons"]) == 20
-    assert [type(block).__name__ for block in made.sheet().blocks] == ["Facts", "Origin"]
-    assert list(made.sheet().blocks[0].rows) == ["target"]  # type: ignore[union-attr]
+    assert len(made.to_dict(20)["neurons"]) == 20
+    assert [type(block).__name__ for block in made.sheet().blocks] == ["Facts", "Table", "Origin"]
+    assert list(made.sheet().blocks[0].rows) == ["target", "logit", "share"]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
