@@ -2,8 +2,7 @@
 
 A result's ``sheet()`` gives a title and a few blocks: :class:`Facts`, :class:`Table`, :class:`Words`,
 :class:`Grid`, :class:`Histogram`, :class:`Origin`. The subpackage ``show`` turns them into a terminal's lines, HTML, or
-Markdown. Values stay what they are (numbers, tokens, neurons); their columns say how they read, and
-:data:`COLUMNS` says it once for the columns that many tables have.
+Markdown. Values stay what they are (numbers, tokens, neurons); their columns say how they read.
 """
 
 from __future__ import annotations
@@ -152,9 +151,6 @@ Kind = Literal[
     "heat",  # a sequence of numbers, one shade each; ``limit`` is the strongest
     "bar",  # from 0 to 1
 ]
-Source = str | tuple[str, ...] | Callable[[Mapping[Any, Any]], Any]
-"""Where a column's values come from in :meth:`Table.of`: a column of the frame, several as a tuple, or a function of a
-row."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +160,6 @@ class Column:
     Attributes:
         name: its head.
         kind: of its values.
-        of: where :meth:`Table.of` takes them from; default: the column of its name.
         digits: significant digits of the largest number. places: decimals, in place of them.
         sign: numbers have a plus sign too. colour: what adds and what takes away differ in colour.
         bars: where there is room, a bar is drawn beside each number; "steps": as a waterfall.
@@ -198,7 +193,6 @@ class Column:
     spare: int | None = None
     least: int = 0
     stays: bool = False
-    of: Source = ""
     derive: Callable[[Any, Any], list[Any]] | None = None
     needs: tuple[str, ...] = ()
     leads: str = ""
@@ -239,33 +233,6 @@ class Column:
                 return format_small(value)
             case _:
                 return ""
-
-    def take(self, row: Mapping[Any, Any]) -> Any:
-        """The value of a row of a frame; None where there is none."""
-        source = self.of or self.name
-        if isinstance(source, tuple):
-            return tuple(row[name] for name in source)
-        value = row[source] if isinstance(source, str) else source(row)
-        if type(value).__name__ in ("NAType", "NaTType"):
-            return None
-        return text_cell(value) if self.kind == "text" else value
-
-
-COLUMNS = {
-    column.name: column
-    for column in (
-        Column("neuron", "neuron", of=("layer", "neuron")),
-        *(Column(name, "count") for name in ("layer", "position", "rank", "neurons", "facts", "tokens", "size")),
-        *(Column(name, "token") for name in ("token", "target")),
-        Column("coefficient", "number"),
-        *(Column(name, "number", sign=True, colour=True, bars=True) for name in ("logit", "attribution")),
-        *(Column(name, "number", sign=True) for name in ("score", "written", "cosine")),
-        *(Column(name, "percent") for name in ("share", "influence")),
-        Column("probability", "probability"),
-        Column("error", "small"),
-    )
-}
-"""How the columns that many tables have read, by their name in frames."""
 
 
 def guess_column(name: str, values: Iterable[Any]) -> Column:
@@ -314,39 +281,6 @@ class Table:
     ruled: bool = True
     folded: bool = False
     tiles: bool = False
-
-    @classmethod
-    def of(
-        cls, frame: Any, *columns: str | Column | None, top: int | None = None, rest: str = "", **about: Any
-    ) -> Table:
-        """Of a DataFrame, or of a sequence of mappings.
-
-        Args:
-            frame: the rows.
-            columns: names of columns, several in one text, which read as :data:`COLUMNS` says, or by what they hold;
-                or columns themselves. None stands for no column. Default: all columns of the frame.
-            top: only so many first rows; the caption counts the others, and ``rest`` says where they are.
-            about: title, caption and the like.
-        """
-        shown = frame[:top]
-        rows = shown.to_dict("records") if hasattr(shown, "to_dict") else list(shown)
-        names = columns or tuple(getattr(frame, "columns", rows[0] if rows else ()))
-        chosen: list[Column] = []
-        for one in names:
-            if isinstance(one, Column):
-                chosen.append(one)
-            elif one is not None:
-                for name in one.split() if columns else [one]:
-                    column = COLUMNS.get(name) if columns else None
-                    chosen.append(column or guess_column(name, [row[name] for row in rows]))
-        more = f"{len(frame) - len(rows):,} more {rest}".strip() if len(frame) > len(rows) else ""
-        captions = (about.pop("caption", ""), more)
-        return cls(
-            tuple(replace(column, of="") for column in chosen),
-            tuple(tuple(column.take(row) for column in chosen) for row in rows),
-            caption="; ".join(filter(None, captions)),
-            **about,
-        )
 
 
 @dataclass(frozen=True)
@@ -534,20 +468,6 @@ def join_sheets(sheets: Iterable[Sheet], *last: Block) -> Sheet:
     return Sheet((*(block for blocks in parts for block in blocks), *last))
 
 
-def name_model(sheet: Sheet) -> Sheet:
-    """The sheet with the model that its numbers come from in its first line, where that does not name it yet."""
-    model = next(
-        (str(one.fields["model"]) for one in sheet.blocks if isinstance(one, Origin) and "model" in one.fields), ""
-    )
-    first, *rest = sheet.blocks or (Facts({}),)
-    line = sheet.title or ("".join(span.text for span in first.line) if isinstance(first, Words) else "")
-    if not model or model in line:
-        return sheet
-    if not line and isinstance(first, Facts) and not first.title:
-        return Sheet((Facts({"model": model, **first.rows}), *rest))
-    return join_sheets([Sheet((Facts({"model": model}),)), sheet])
-
-
 # Tables that no frame holds as they are shown.
 
 
@@ -596,10 +516,3 @@ def share_of_limit(value: float, limit: float) -> float:
 # What the sheets of several results say alike.
 
 NEGATIVE = "a negative coefficient promotes what the value suppresses, and those tokens are listed"
-Promoted = Mapping[tuple[int, int], Sequence[str]]
-"""The tokens that neurons promote, by (layer, neuron)."""
-
-
-def promoted_column(promoted: Promoted, named: Sequence[str | None] = (), name: str = "promotes") -> Column:
-    """Tokens that a neuron's coefficient times its value promotes; of its value alone it is "value promotes"."""
-    return Column(name, wraps=True, of=lambda row: tokens(promoted.get((row["layer"], row["neuron"]), ()), named))

@@ -18,7 +18,7 @@ from ..core.files import appearing, write_whole
 from ..core.folders import locked
 from ..core.progress import Progress
 from ..core.run_folders import run_folder
-from ..core.sheets import Column, Sheet, Span, Table
+from ..core.sheets import Column, Sheet, Span, Table, line, rows
 from ..core.types import CASES, COEFFICIENT_SIGNS, OutFolder, Whole, checked
 from ..neurons.cards import NeuronList, in_brief
 from ..neurons.measuring import opened
@@ -191,22 +191,17 @@ def index_html(store: Store, folder: Path) -> str:
     """The page with the search, the neurons worth opening, and the layers."""
     best = tables_of(find_readable(store)) if store.projected else Sheet(())
     rates = ("firing_rate_50", "firing_rate_5", "firing_rate_95")
-    layers = Table.of(
-        store.to_frame(),
-        Column(
-            "layer",
-            of=lambda row: (Span(f"layer {row['layer']:.0f}", leads=("address", f"{row['layer']:.0f}/{INDEX}")),),
-        ),
-        "neurons",
-        Column("never fire", "count", of="never_fired"),
-        *(Column(name, "percent", of=of) for name, of in zip(("median firing rate", "5%", "95%"), rates, strict=True)),
-    )
+    counts, shares = (Column(name, "count") for name in ("neurons", "never fire")), ("median firing rate", "5%", "95%")
+    layers = rows("layer", *counts, *(Column(name, "percent") for name in shares))
+    for row in store.to_frame().to_dict("records"):
+        name = line(Span(f"layer {row['layer']:.0f}", leads=("address", f"{row['layer']:.0f}/{INDEX}")))
+        layers.add(name, row["neurons"], row["never_fired"], *(row[rate] for rate in rates))
     corpus = store.manifest["corpus"]
     return page_html(
         f"The neurons of {store.model}",
         [
             *([Section("Neurons worth opening", best, WORTH)] if best.blocks else []),
-            Section("Layers", Sheet.of(layers)),
+            Section("Layers", Sheet.of(layers.table())),
         ],
         {**store.provenance, "basis": store.manifest["basis"]},
         template="site_page.html",

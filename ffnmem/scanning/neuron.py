@@ -35,6 +35,7 @@ from ..core.sheets import (
     Table,
     Words,
     line,
+    rows,
 )
 from ..core.token_text import printable
 from ..core.types import CASES, LOGIT
@@ -157,24 +158,21 @@ class Group:
 
     def table(self, largest: float = 1.0) -> Table:
         """Examples one a row, the firing tokens below each other; where tokens are shaded, ``largest`` most."""
-        records = [
-            {"label": band.label if index == 0 else None, "example": example, "coefficient": example.coefficient}
-            | dict(zip(PARTS, example.parts, strict=False))
-            for band in self.bands
-            for index, example in enumerate(band.examples)
-        ]
-        heads = [dict.fromkeys(("label", "example", "coefficient")) | {name: line(name) for name in PARTS}]
-        return Table.of(
-            [*heads, *records] if self.gated else records,
-            Column("sequences", soft=True, of="label") if any(band.label for band in self.bands) else None,
-            "coefficient",
-            *(Column(name, "number", places=2, sign=True, soft=True) for name in PARTS if self.gated),
-            replace(context_column(self.examples(), largest), of="example"),
-            title=self.title,
-            note=TITLES[self.name][1],
-            ruled=False,
-            folded=self.folded,
+        several = any(band.label for band in self.bands)
+        parts = PARTS if self.gated else ()
+        shown = rows(
+            *[Column("sequences", soft=True)] * several,
+            Column("coefficient", "number"),
+            *(Column(name, "number", places=2, sign=True, soft=True) for name in parts),
+            context_column(self.examples(), largest),
         )
+        if parts:
+            shown.add(*[None] * several, None, *map(line, parts), None)
+        for band in self.bands:
+            for index, one in enumerate(band.examples):
+                label = [band.label if index == 0 else None] * several
+                shown.add(*label, one.coefficient, *one.parts[: len(parts)], one)
+        return shown.table(self.title, TITLES[self.name][1], ruled=False, folded=self.folded)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -499,12 +497,10 @@ class Known(Result):
         """The sign cases of a gated neuron: how often each occurs, and the mean coefficient there."""
         if not self.gated:
             return None
-        return Table.of(
-            self.cases,
-            "case",
-            Column("positions", "percent", of="share"),
-            Column("mean coefficient", "number", sign=True, bars=True, of="mean"),
-        )
+        shown = rows("case", Column("positions", "percent"), Column("mean coefficient", "number", sign=True, bars=True))
+        for one in self.cases:
+            shown.add(one["case"], one["share"], one["mean"])
+        return shown.table()
 
     @property
     def distribution(self) -> Histogram | None:
