@@ -163,7 +163,9 @@ class Result:
         decides = next((name for name in FIRED if name in rows), None)  # which tokens are those that it promotes
         for name, values in shown.items():
             one = column_of(name if name in COLUMNS else name.removesuffix(">"), values)
-            columns.append(replace(one, kind="text", left=False) if name.endswith(">") else shown_column(one))
+            columns.append(
+                replace(one, kind="text", left=False) if name.endswith(">") and name not in rows else shown_column(one)
+            )
             cells.append([self.cell(one, value) for value in values])
             if one.note and decides in (None, name) and any(isinstance(value, float) and value < 0 for value in values):
                 notes.append(one.note)
@@ -180,7 +182,7 @@ class Result:
         found: dict[str, list[Any]] = {}
         for name in dict.fromkeys(names):
             known = COLUMNS.get(name)
-            if name.endswith(">"):
+            if name.endswith(">") and name not in rows:
                 ends = [known_values(rows[f"{name[:-1]}_{when}"]) for when in ("before", "after")]
                 found[name] = list(zip(*ends, strict=True))
             elif known is not None and known.derive is not None and (name == "neuron" or name not in rows):
