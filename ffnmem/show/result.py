@@ -162,10 +162,9 @@ class Result:
         columns, cells, notes = [], [], []
         decides = next((name for name in FIRED if name in rows), None)  # which tokens are those that it promotes
         for name, values in shown.items():
-            one = column_of(name if name in COLUMNS else name.removesuffix(">"), values)
-            columns.append(
-                replace(one, kind="text", left=False) if name.endswith(">") and name not in rows else shown_column(one)
-            )
+            pair = name.endswith(">") and name not in rows
+            one = column_of(name.removesuffix(">") if pair and name not in COLUMNS else name, values)
+            columns.append(replace(one, kind="text", left=False) if pair else shown_column(one))
             cells.append([self.cell(one, value) for value in values])
             if one.note and decides in (None, name) and any(isinstance(value, float) and value < 0 for value in values):
                 notes.append(one.note)
