@@ -56,6 +56,7 @@ TITLES = {
     "ffn": "The FFN in plain tensors",
     "plots": "Figures",
     "pages": "Pages",
+    "explorer": "The explorer",
     "core": "Errors",
 }
 

@@ -14,6 +14,9 @@ from . import (
     evaluation as evaluation,
 )
 from . import (
+    explorer as explorer,
+)
+from . import (
     facts as facts,
 )
 from . import (
