@@ -1,6 +1,6 @@
-from .edited import EditEffects as EditEffects
-from .edited import edit_effects as edit_effects
-from .edited import edited as edited
+from .edit_reports import EditEffects as EditEffects
+from .edit_reports import edit_effects as edit_effects
+from .edit_reports import edited as edited
 from .editors import EDITORS as EDITORS
 from .editors import made as made
 from .evaluating import evaluate as evaluate

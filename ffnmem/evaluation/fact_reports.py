@@ -19,7 +19,7 @@ from ..models.model import Model
 from ..show.result import Result
 from ..tracing.maps import Trace
 from ..tracing.tracing import trace_fact
-from .edited import EditEffects, edited
+from .edit_reports import EditEffects, edited
 
 NEW = 12  # tokens that are written on the prompt
 

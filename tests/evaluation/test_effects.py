@@ -14,7 +14,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, ModelError
-from ffnmem.evaluation.edited import edit_effects, edited, moved_neighbours
+from ffnmem.evaluation.edit_reports import edit_effects, edited, moved_neighbours
 from ffnmem.evaluation.effects import (
     COLUMNS,
     AskedPrompt,
