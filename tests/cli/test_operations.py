@@ -7,7 +7,10 @@ import importlib
 import inspect
 import io
 import json
+import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +21,9 @@ import pytest
 import ffnmem as fm
 from ffnmem.cli.commands import command, drawn
 from ffnmem.cli.kinds import read_changes
-from ffnmem.cli.operations import MAKERS, NOT_TYPED, argument_words, operation, path_of, short
+from ffnmem.cli.operations import MAKERS, NOT_TYPED, Operation, argument_words, operation, path_of, short
 from ffnmem.cli.table import OPERATIONS
+from ffnmem.interventions import Add, Scale, Set
 from ffnmem.neurons import readable
 from ffnmem.scanning import Store, open_store
 from ffnmem.show.result import Result
@@ -139,14 +143,21 @@ def test_the_source_says_what_the_function_has() -> None:
 
 @pytest.mark.parametrize("name", [name for name in SHOWING if name != "merge"])  # which is once for a folder
 def test_a_command_says_the_same_in_every_form(name: str, tiny: fm.Model, tmp_path: Any) -> None:
-    """In words that fit, as JSON and CSV equal to the library's, on a page, and saved and loaded to the bit."""
+    """In words that fit 60 columns, as JSON and CSV the library's, on a page, and saved and loaded to the bit."""
     result = found(name, tiny)
     page, saved = tmp_path / "page.html", tmp_path / "saved.zip"
     if result.no_file:
         mistake(*words(name), "--save", saved, named=(type(result).__name__, "folder"))
     status = getattr(result, "status", 0)
     shown = table(
-        *words(name), "--top", 3, "--html", page, *(() if result.no_file else ("--save", saved)), status=status
+        *words(name),
+        "--top",
+        3,
+        "--html",
+        page,
+        *(() if result.no_file else ("--save", saved)),
+        width=60,
+        status=status,
     )
     if hasattr(getattr(result, "provenance", None), "fingerprint"):
         assert tiny.fingerprint in shown
@@ -229,9 +240,6 @@ def test_mistakes_are_told_before_a_model_is_loaded(name: str, monkeypatch: pyte
 def test_what_is_shown_is_read_without_torch() -> None:
     """--help would take seconds."""
     code = "import sys; from ffnmem.cli import run; run(['attribute', '--help']); assert 'torch' not in sys.modules"
-    import subprocess
-    import sys
-
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
@@ -247,3 +255,58 @@ def test_a_command_is_made_of_the_signature() -> None:
     assert first == "prompt"
     assert {"model", "device", "dtype", "prepend_bos", "chat", "target", "foil", "position", "output"} <= set(rest)
     assert "--target TOKEN" in run("attribute", "--help").stdout
+
+
+TOWER = f"'{PROMPT}' 'Eiffel Tower'"
+GIVEN: dict[str, dict[str, Any]] = {
+    "attribute x --target id:300 --position 2": {"target": 300, "position": 2},
+    "attribute x --target ' Paris' --foil -1": {"target": " Paris", "foil": "-1"},
+    "circuit x --firings 0.5@3,1.7 --share .8": {"firings": ["0.5@3", "1.7"], "share": 0.8},
+    "decompose x -1 --position 2": {"layer": -1, "position": 2},
+    "decompose x blocks.1.mlp.hook_post": {"layer": 1},
+    "causal x --rule ig": {"rule": "ig"},
+    "ablate x --neurons 1.5,0.3 --neurons 0.60 --positions 2 --positions -1 --how mean --most 9": {
+        **{"neurons": [(1, 5), (0, 3), (0, 60)], "positions": [2, -1], "how": "mean", "most": 9}
+    },
+    "ablate x --how -1.5": {"how": -1.5},
+    f"trace {TOWER} --samples 2 --noise 1 --kinds ffn --window 1": {
+        **{"fact": PROMPT, "subject": "Eiffel Tower", "samples": 2, "noise": 1.0, "kinds": ["ffn"], "window": 1}
+    },
+    "activations --names gelu_new --names swish --at -0.5 --at=-7": {
+        "names": ["gelu_new", "swish"],
+        "at": [-0.5, -7.0],
+    },
+    "intervene x 0.3=2,1.all=0 0.5=x-1.5 1.7+=.5 --at 1 --at -4": {
+        **{"changes": {"0.3": Set(2.0), "1.all": Set(0.0), "0.5": Scale(-1.5), "1.7": Add(0.5)}, "at": [1, -4]}
+    },
+    "weights 1.5 --top 6": {"layer": (1, 5), "k": 6},
+    "project 1.5 0.63,1.0 --side key": {"layer": [(1, 5), (0, 63), (1, 0)], "side": ["key"]},
+    "token ' Paris' id:3 --layer 1 --side value --side key": {
+        "tokens": [" Paris", 3],
+        "layer": 1,
+        "side": ["value", "key"],
+    },
+    f"edit {TOWER} Rome --editor ft_l --settings steps=3 --settings stop=none --layer 0 --force": {
+        **{"target": "Rome", "settings": {"steps": 3, "stop": None}, "layer": 0, "force": True}
+    },
+    "sequential atlas --at 1,2 --together 2 --editor memit": {"at": [1, 2], "together": 2, "editor": "memit"},
+    "scan atlas --out new --shard 1/4 --no-project": {"out": "new", "shard": (1, 4), "project": False},
+}
+"""What is typed, and what a function is given."""
+
+
+@pytest.mark.parametrize("line", GIVEN)
+def test_a_function_gets_what_is_typed(line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Beside this, a command says what its function does (:func:`test_a_command_says_the_same_in_every_form`)."""
+    monkeypatch.chdir(tmp_path)
+    words, taken = shlex.split(line), {}
+    load = Operation.load
+
+    def take(**values: Any) -> None:
+        taken.update(values)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Operation, "load", lambda one: take if one.path == OPERATIONS[words[0]] else load(one))
+    with pytest.raises(ZeroDivisionError):
+        run(*words)
+    assert {name: taken.get(name) for name in GIVEN[line]} == GIVEN[line]
