@@ -15,10 +15,11 @@ from types import FrameType
 from typing import Any
 
 from cyclopts import CycloptsError
-from cyclopts.exceptions import UnusedCliTokensError
+from cyclopts.exceptions import UnknownCommandError, UnusedCliTokensError
 
 from ..core.errors import FfnmemError, FfnmemWarning, InputError, bounded, perhaps, quoted
 from ..core.progress import log
+from .table import COMMANDS
 
 READER_GONE = 1
 MISTAKE = 2
@@ -67,9 +68,9 @@ def explain(error: CycloptsError) -> str:
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         message = f"Unexpected argument {quoted(error.unused_tokens[0])}: put quotes around a text with spaces."
     chain = error.command_chain or ()
-    typed = (error.root_input_tokens or ())[len(chain) :]
-    if chain and typed and error.app is not None:
-        message = f"{message.rstrip('.')}{perhaps(typed[0], [name for name in error.app if name[0] != '-'])}"
+    if isinstance(error, UnknownCommandError) and error.unused_tokens:  # which cyclopts likens to listed ones alone
+        name = error.unused_tokens[0]
+        message = f"Unknown command {quoted(name)}{perhaps(name, COMMANDS)}"
     stop = "" if message.endswith((".", "?")) else "."
     return f"{message}{stop} See '{' '.join(['ffnmem', *chain, '--help'])}'."
 

@@ -131,8 +131,8 @@ class EditDiff(Result):
         ]
         parts = ", ".join(f"{name} ({change:+.2f})" for name, change in zip(names, frame["change"], strict=True))
         minus = "" if self.foil is None else f" minus {quoted(self.foil)}"
-        answer = f"{quoted(self.target)}{minus}"
-        return f"With the edit the logit of {answer} changes by {self.change:+.2f}, most of it by {parts}."
+        by = f"{self.change:+.2f}{self.provenance.before_cap}"
+        return f"With the edit the logit of {quoted(self.target)}{minus} changes by {by}, most of it by {parts}."
 
 
 def read_first(

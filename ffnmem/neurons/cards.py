@@ -107,6 +107,7 @@ def in_brief(neuron: Known) -> dict[str, Any]:
     }
 
 
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class NeuronCards(Result):
     """Several neurons of a store. Made by :func:`read_cards`.

@@ -20,7 +20,7 @@ P, M, S = f'"{PROMPT}"', "--model {model}", "--store {store}"
 
 REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on standard error names
     # Usage.
-    ("atribute", '"atribute" "attribute" ffnmem --help'),
+    ("atribute", "'atribute' 'attribute' ffnmem --help"),
     ("attribute", "PROMPT attribute --help"),
     ("attribute The Eiffel Tower", "'Eiffel' quotes attribute --help"),
     ("attribute x --top 0", "--top >= 1"),

@@ -278,5 +278,5 @@ def test_doubts_are_kept_and_said_once(tiny: fm.Model, tmp_path: Path, monkeypat
     assert isinstance(edits, tuple)
     (words,) = edits[0].warnings
     assert Edit.load(edits[0].save(tmp_path / "edit.zip")).warnings == (words,)
-    assert edits[0].to_dict()["warnings"] == [words]
+    assert edits[0].to_dict()["doubts"][0] == {"warning": words}
     assert (edits[0] + edits[1]).warnings == edits[0].warnings + edits[1].warnings

@@ -127,7 +127,7 @@ def test_weights_in_half_precision_are_read_as_the_same_in_float32(name: str, to
     ways: list[Callable[[fm.Model], pd.DataFrame]] = [
         lambda model: fm.virtual_weights(model, 1, 3, k=ALL).incoming,
         lambda model: fm.neurons.geometry(model).neurons,
-        fm.roles,
+        lambda model: fm.roles(model).neurons,
     ]
     for measure in ways:
         pd.testing.assert_frame_equal(measure(half), measure(wide), rtol=1e-5)
