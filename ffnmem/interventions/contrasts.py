@@ -72,7 +72,7 @@ class Contrast(AnswerResult):
     """
 
     heading = (
-        "prompt counterfactual_prompt target foil likeliest logit counterfactual_logit carried carried_over total "
+        "prompt counterfactual_prompt target foil likeliest logit counterfactual_logit carried carried_over "
         "not_aligned search"
     )
     tables: ClassVar = {
@@ -81,7 +81,7 @@ class Contrast(AnswerResult):
         "where": "",
         "curve": "| *",
     }
-    main, uncut, in_full = "firings", "proof", "firings"
+    main, uncut, in_full, only_data = "firings", "proof", "firings", "total"
 
     firings: pd.DataFrame
     promotes: tuple[tuple[str, ...], ...]

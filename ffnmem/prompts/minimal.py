@@ -42,7 +42,7 @@ class MinimalCircuit(AnswerResult):
     """
 
     tables: ClassVar = {"firings": "neuron fired_at position coefficient without worth promotes | suppresses"}
-    in_full = "firings"
+    in_full, only_data = "firings", "total"
 
     firings: pd.DataFrame
     faithfulness: float
@@ -60,7 +60,7 @@ class MinimalCircuit(AnswerResult):
 
     @property
     def heading(self) -> str:  # type: ignore[override]
-        return f"prompt after target foil {self.quantity} none_kept reference total minimal search runs"
+        return f"prompt after target foil {self.quantity} none_kept reference minimal search runs"
 
     @property
     def verdict(self) -> str:

@@ -64,6 +64,7 @@ class Faithfulness(AnswerResult):
         "curve": "size share faithfulness completeness random random_low random_high random_without random_without_low "
         "random_without_high"
     }
+    only_data = "total"
 
     curve: pd.DataFrame
     total: int
@@ -107,7 +108,7 @@ class Faithfulness(AnswerResult):
 
     @property
     def heading(self) -> str:  # type: ignore[override]
-        return f"prompt after target foil {self.quantity} none_kept total reference order cpr cmd"
+        return f"prompt after target foil {self.quantity} none_kept reference order cpr cmd"
 
     @property
     def verdict(self) -> str:

@@ -96,8 +96,7 @@ COLUMNS: Mapping[str, Column] = {
     ),
     "fired_at": Column("fired at", "token", limit=20, derive=from_column("token"), needs=("token",), leads="token"),
     **each(
-        "layer position rank neurons facts tokens size total runs strongest_layer positions "
-        "connections_in connections_out",
+        "layer position rank neurons facts tokens size runs strongest_layer positions connections_in connections_out",
         "count",
     ),
     "coefficient": Column("coefficient", "number", note=NEGATIVE),
@@ -118,6 +117,7 @@ COLUMNS: Mapping[str, Column] = {
     **each("rank_before rank_after", "count"),
     "in_pairs": Column("in pairs", "percent", derive=from_column("pairs"), needs=("pairs",)),
     "slot": Column("neuron", derive=lambda _, rows: ["bias" if n < 0 else str(n) for n in rows["neuron"]]),
+    "total": Column("total effect", "percent"),
     "carried": Column("through FFNs", "percent"),
     "carried_over": Column("brought by all firings", "percent"),
     "likeliest": Column("the model says", "tokens"),

@@ -361,7 +361,7 @@ class FactMaps(Result):
 
     @property
     def facts(self) -> pd.DataFrame:
-        """One row a fact, with the columns of ``OF_FACT``."""
+        """One row a fact that was traced."""
         columns = self.OF_FACT
         return pd.DataFrame([[getattr(one, name) for name in columns] for one in self.of_facts], columns=columns)
 
