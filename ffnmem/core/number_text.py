@@ -30,11 +30,6 @@ def format_share(value: float, places: int = 1, sign: bool = False) -> str:
     return format_number(100 * value, places, sign) + "%" * math.isfinite(value)
 
 
-def format_interval(value: float, low: float, high: float) -> str:
-    """A share with its interval."""
-    return f"{format_share(value)} ({format_share(low)} to {format_share(high)})"
-
-
 def format_probability(value: float) -> str:
     """A probability in percent with one decimal, below 1% with two digits that count (``0.0054%``), and below 0.001% as
     people write it: ``5e-7``. One that would round to certainty says so."""

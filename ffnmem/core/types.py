@@ -187,7 +187,6 @@ RoleName = Literal[
     "token-detector",
 ]
 """In order of precedence: a neuron's primary role is the first one that applies."""
-ROLE_NAMES = get_args(RoleName)
 TEXT_ROLES = ("dead", "position", "token-detector")
 """Those that need a store."""
 AblationOrder = Literal["direct", "paths", "integrated-gradients"]

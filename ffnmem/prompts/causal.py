@@ -26,11 +26,6 @@ STEPS = 20
 EXACT = 10  # firings that are removed exactly, too
 BATCH, BATCH_TOKENS = 16, 1024  # steps of an integral at once, and the tokens of a batch
 
-WORDS = {
-    "gradient": "attribution patching: (coefficient − reference) · gradient",
-    "ig": "integrated gradients, all coefficients at once",
-}
-
 
 @checked
 @dataclass(frozen=True, eq=False, repr=False)

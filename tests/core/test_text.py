@@ -10,7 +10,6 @@ import pytest
 
 from ffnmem.core.number_text import (
     decimals,
-    format_interval,
     format_number,
     format_probability,
     format_share,
@@ -40,7 +39,6 @@ READS: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = [
     (format_share, (0.1234, 0), "12%"),
     (format_share, (0.1, 1, True), "+10.0%"),
     (format_share, (math.inf,), "–"),
-    (format_interval, (0.5, 0.25, 0.75), "50.0% (25.0% to 75.0%)"),
     (format_probability, (0.99995,), "> 99.9%"),
     (format_probability, (0.9995,), "> 99.9%"),
     (format_probability, (0.9994,), "99.9%"),
