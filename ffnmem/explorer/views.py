@@ -17,7 +17,7 @@ from ..cli.commands import drawn, parser
 from ..cli.guard import explain
 from ..cli.makers import read_capture
 from ..cli.operations import NEURONS, Operation, Parameter, operation
-from ..cli.table import GROUPS, OPERATIONS
+from ..cli.table import GROUPS, OPERATIONS, SELDOM
 from ..core import types
 from ..core.errors import FfnmemError, FfnmemWarning, InputError, OutOfRangeError, bounded, check_choice
 from ..core.neuron_names import read_neuron
@@ -53,6 +53,11 @@ class View:
     operation: Operation
     fields: tuple[Parameter, ...]
     example: Typed
+
+    @property
+    def often(self) -> bool:
+        """Whether it stands above every page, as in ffnmem --help; the first page lists all."""
+        return self.name not in SELDOM
 
     @property
     def required(self) -> list[Parameter]:
