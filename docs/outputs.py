@@ -36,6 +36,7 @@ PAGES = (
     "docs/guide/answers.md",
     "docs/guide/causal.md",
     "docs/guide/circuits.md",
+    "docs/guide/compare.md",
     "docs/guide/contrast.md",
     "docs/guide/auditing.md",
     "docs/guide/editing.md",

@@ -68,7 +68,7 @@ class Audit(Result):
     tables: ClassVar = {
         "matrices": "layer matrix of_norm rank|parameter norm more tolerance",
         "parts": "layer matrix part share uses promotes suppresses|size",
-        "facts": "subject moved says> raised rise|prompt distance",
+        "facts": "subject new_share says> raised rise|prompt distance",
     }
 
     matrices: pd.DataFrame

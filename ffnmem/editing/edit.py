@@ -68,9 +68,9 @@ class Edit(Result):
     parts: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    heading = "title digest layers rank norm fingerprint"
+    heading = "digest layers rank norm fingerprint"
     tables: ClassVar = {"rewrites": "*", "doubts": "warning", "changed": "*", "made_with": "|*"}
-    uncut = "changed"
+    uncut, only_data = "changed", "title"
 
     def __post_init__(self) -> None:
         if not self.changes:

@@ -61,7 +61,7 @@ class EditEffects(Result):
         written: what the model writes on some beginnings, without the edit and with it.
     """
 
-    heading = "title layer_chosen not_asked routing"
+    heading = "layer_chosen not_asked routing"
     tables: ClassVar = {
         "doubts": "warning",
         "asked": "fact prompt true> target> answer>",
@@ -74,7 +74,7 @@ class EditEffects(Result):
         "how_it_was_found": "|fact steps loss delta stretch rarity unseen tried",
         "settings": "|*",
     }
-    main, only_shown, uncut = "prompts", "asked", "changes"
+    main, only_shown, only_data, uncut = "prompts", "asked", "title", "changes"
 
     edit: Edit
     prompts: pd.DataFrame

@@ -155,6 +155,7 @@ class Result:
                     whole = getattr(self, f"count_{name}", getattr(self, "count", None))
                     known = whole if self.is_cut(name) else len(rows)
                     yield self.block_of(title, self.cut(name, rows, top), declared, full, about, known)
+                    about = ""  # said of the first of several
 
     def block_of(self, title: str, rows: Any, declared: str, full: bool, about: str, known: int | None) -> Table:
         """Some rows with the columns of a declaration. ``known``: how many there are in all."""
