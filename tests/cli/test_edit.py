@@ -100,20 +100,6 @@ def test_an_edit_that_is_not_reached(asked: tuple[object, ...], tiny_folder: Pat
     assert "is not reached" in run("apply", tmp_path / "e.zip", "--model", tiny_folder, status=1).stdout
 
 
-def test_mistakes_are_told_before_a_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fm, "load", None)
-    for words, named in (
-        (("edit", PROMPT, "Louvre", "Rome"), "'Louvre'"),
-        (("edit", PROMPT, "Eiffel Tower", " "), "target is empty"),
-        ((*EIFFEL, "--settings", "stops=3"), "'stops'"),
-        ((*EIFFEL, "--editor", "ft_l", "--moment", "m"), "moment does nothing with ft_l"),
-        (("apply", "nowhere.zip"), "nowhere.zip"),
-        (("trace", PROMPT, "Louvre"), "'Louvre'"),
-        (("trace", PROMPT, "Eiffel Tower", "--way", "silence", "--samples", 3), "--samples"),
-    ):
-        mistake(*words, named=(named,))
-
-
 def test_several_files_are_one_edit(tiny: fm.Model, atlas: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
     """The checkpoint is the model with both; an edit of another model is refused."""
     files = tmp_path / "a.zip", tmp_path / "b.zip"

@@ -1,4 +1,4 @@
-"""Commands about neurons and weights: what of them is not a row of ``test_results.py``."""
+"""Commands about neurons and weights: what of them no contract of ``test_operations.py`` holds."""
 
 from __future__ import annotations
 
@@ -25,18 +25,6 @@ def as_tiny(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> fm.Model:
 
 
 # -- cards of neurons --------------------------------------------------------------------------------------------------
-
-
-def test_a_card(tiny_store: Store) -> None:
-    """Its kinds in the order in which they are asked for; the rows that were asked for."""
-    asked = ["neuron", "0.3", "--store", tiny_store.folder, "--kind", "random", "--kind", "bottom", "--top", 2]
-    out = table(*asked)
-    assert out.index("Random positions") < out.index("Smallest coefficients")
-    assert "Largest" not in out
-    assert csv(*asked)["kind"].tolist() == ["random"] * 2 + ["bottom"] * 2
-    found = data("neuron", "1.5", "0.3", "--store", tiny_store.folder, "--kind", "top", "--full")
-    assert [(row["layer"], row["neuron"]) for row in found["cards"]] == [(1, 5), (0, 3)]
-    assert found["cards"][0] == tiny_store.neuron(1, 5, kind="top").to_dict()
 
 
 def test_pages_are_shaded_where_the_model_is_there(tiny_store: Store, tiny_folder: Path, tmp_path: Path) -> None:
@@ -178,15 +166,3 @@ def test_anatomy_loads_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """The largest model would take as long as its weights."""
     monkeypatch.setattr("ffnmem.models.loading.read_checkpoint", None)
     assert "6,344,704" in table("anatomy", "atlas")
-
-
-def test_health(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
-    """The first alone without --full, all tokens where they are asked for, and the picture."""
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text("The city of Rome\n\nThe Eiffel Tower is in the city of Paris", "utf-8")
-    arguments = ("health", corpus, "--model", tiny_folder, "--tokens", 10**6)
-    mine = fm.neurons.neuron_health(tiny, corpus, tokens=None)
-    found = data(*arguments, "--top", 2)
-    assert found["neurons"] == mine.extremes(2).to_dict("records")
-    assert found["positions"] == mine.positions
-    run(*arguments, "--plot", tmp_path / "health.png")

@@ -23,11 +23,8 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     ("atribute", "'atribute' 'attribute' ffnmem --help"),
     ("attribute", "PROMPT attribute --help"),
     ("attribute The Eiffel Tower", "'Eiffel' quotes attribute --help"),
-    ("attribute x --top 0", "--top >= 1"),
     ("attribute x --top 1 --top 2", "--top multiple"),
     ("attribute x --position last", "--position last int"),
-    ("attribute x --json --csv", "--json --csv exclude"),
-    ("attribute x --plot plot.gif", ".png .svg plot.gif"),
     ("attribute \udcff", "UTF-8"),
     ("decompose x first", "'first' whole number"),
     # Models, prompts and answers.
@@ -55,7 +52,6 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"describe 1.5 {S}", "--reader"),
     (f"describe 9.5 {S} --reader no/such/model", "layer 9"),
     # Reports and facts.
-    (f"report {P} {M} --html /nowhere/at/all.html", "/nowhere/at"),
     ("facts atlas --relation country.capitol", "'country.capitol' country.capital"),
     ("facts atlas --relation land", "'land' lists"),
     ("facts atlas --out {tmp}", "folder"),
@@ -86,6 +82,8 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"{EDIT} {M}", "comes without ffnmem moment --model {model} --layers 0 -o"),
     (f"{EDIT} {M} --moment atlas", "of atlas other weights ffnmem moment --model {model} --layers 0 -o"),
     ("apply e.zip --export {store}", "not empty"),
+    ("apply nowhere.zip", "nowhere.zip"),
+    (f"trace {ABOUT} --way silence --samples 3", "--samples"),
     ("aply e", "apply"),
     # Evaluations.
     ("evaluate atlas --editor rmoe", "rome mean"),

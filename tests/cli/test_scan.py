@@ -7,14 +7,11 @@ import shutil
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import unwarned
-from ffnmem.core.json_values import plain
 from ffnmem.corpus import Problem, pack
 from ffnmem.corpus.packed import FOLDER as PACK
 from ffnmem.corpus.readers import MEANINGS
@@ -152,36 +149,6 @@ def test_export(tiny_folder: Path, atlas_store: Store, tmp_path: Path) -> None:
 
 
 # -- second moments and lenses -----------------------------------------------------------------------------------------
-
-WRITERS: dict[str, tuple[Any, Any, Any]] = {
-    "moment --context 16 --tokens 200": (
-        lambda *a: fm.editing.second_moment(*a, context=16, tokens=200),
-        fm.editing.SecondMoment,
-        "Second moment",
-    ),
-    "lens --context 16 --pages 2": (
-        lambda *a: fm.vocabulary.jacobian_lens(*a, context=16, pages=2),
-        fm.vocabulary.JacobianLens,
-        "Jacobian lens",
-    ),
-}
-
-
-@pytest.mark.parametrize("line", WRITERS)
-def test_what_is_written_is_the_librarys(line: str, tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
-    """And said in every form; the path on standard error."""
-    corpus, out = tmp_path / "corpus.txt", tmp_path / "mine.safetensors"
-    corpus.write_text("\n\n".join(texts(40)), "utf-8")
-    (library, kind, words), (name, *options) = WRITERS[line], line.split()
-    expected = library(tiny, corpus, tmp_path / "theirs.safetensors").to_frame()
-    asked = (name, corpus, *options, "--model", tiny_folder, "-o", out)
-    result = run(*asked, "--json")
-    size = f"ffnmem: will write about 0.0 MB into {out}\n" if name == "moment" else ""
-    assert result.stderr == f"{size}ffnmem: wrote {out}\n"
-    assert json.loads(result.stdout)["layers"] == plain(kind.load(out).to_dict()["layers"])
-    pd.testing.assert_frame_equal(kind.load(out).to_frame(), expected)
-    assert list(csv(*asked).columns) == list(expected.columns)
-    assert words in table(*asked)
 
 
 def test_how_much_will_be_written_is_said_before(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from ffnmem.core.errors import FileError, InputError
 from ffnmem.pages import neuron_site as site_module
 from ffnmem.scanning import Store
 
+from ..editing.edits import EIFFEL, made
 from ..helpers import PROMPT
 from .hostile import HOSTILE
 from .page import Page as Read
@@ -91,13 +92,13 @@ def test_a_stopped_one_goes_on(
     tiny_store: Store, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A layer is there whole or not at all; the layers that are there are not written again."""
-    made = site_module.write_layer
+    written = site_module.write_layer
 
     def stops(store: Store, layer: int, room: Path, *rest: object) -> None:
         (room / "0.html").write_text("half")
         if layer == 1:
             raise KeyboardInterrupt
-        made(store, layer, room, *rest)  # type: ignore[arg-type]
+        written(store, layer, room, *rest)  # type: ignore[arg-type]
 
     out = tmp_path / "site"
     monkeypatch.setattr(site_module, "write_layer", stops)
@@ -108,7 +109,7 @@ def test_a_stopped_one_goes_on(
     with pytest.raises(FileError, match="not finished"):
         fm.pages.page(fm.report(fm.capture(tiny_store.read_model(), PROMPT)), tmp_path / "a.html", site=out)
     before = (out / "0" / "0.html").stat().st_mtime_ns
-    monkeypatch.setattr(site_module, "write_layer", made)
+    monkeypatch.setattr(site_module, "write_layer", written)
     fm.pages.site(tiny_store, out)
     assert (out / "0" / "0.html").stat().st_mtime_ns == before
     for path in sorted(folder.rglob("*.html")):
@@ -127,14 +128,15 @@ def test_other_folders_are_refused(tiny_store: Store, folder: Path, tmp_path: Pa
 
 
 def test_pages_lead_to_the_site(tiny: fm.Model, atlas: fm.Model, folder: Path, tmp_path: Path) -> None:
-    """Wherever the page lies; a neuron of another model leads nowhere."""
+    """Of a prompt, an edit and a circuit, wherever they lie; a neuron of another model leads nowhere."""
     path = tmp_path / "sub" / "report.html"
     path.parent.mkdir()
-    report = fm.report(fm.capture(tiny, PROMPT))
-    fm.pages.page(report, path, site=folder, top=5)
-    found = links(path)
-    assert len(found) >= 5
-    assert all(one.exists() for one in found)
+    capture = fm.capture(tiny, PROMPT)
+    report, edit = fm.report(capture), fm.evaluation.edit_effects(made(tiny, fact=EIFFEL), tiny)
+    for result in (edit, fm.circuit(capture, ["0.5@3", "1.7"]), report):
+        found = links(fm.pages.page(result, path, site=folder, top=5))
+        assert found
+        assert all(one.exists() for one in found)
     first = read(path).below("Neurons")[0][1][0].text
     assert (folder / first.replace(".", "/", 1)).with_name(f"{first.split('.')[1]}.html").resolve() in found
     assert links(fm.pages.page(report, tmp_path / "plain.html", top=5)) == []

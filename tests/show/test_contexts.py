@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from ffnmem.core.sheets import Context, Shade, Shades
+from ffnmem.core.sheets import Context
 from ffnmem.show.terminal import in_context
 
 LONG = "one two three four five six seven eight nine ten"
@@ -45,21 +45,3 @@ def test_what_is_cut_says_so() -> None:
     assert whole.strip() == "one «is» two"
     assert in_context(example("one", " is", " two"), 14, marked=True).plain == "one «is» two"  # there is just room
     assert "…" in in_context(example("one", " is", " two", cut=True), 40, marked=True).plain.split("«")[0]
-
-
-def test_shaded_tokens_have_styles_of_their_own() -> None:
-    """Underlined from a fifth of the largest on, bold from a half; the marked one stays apart. Without colours, all as
-    it is without shades."""
-    before = (Shade("one", 0.5, False, ""), Shade(" two", 0.1, False, ""))
-    found = Context("one two", " is", " three", shades=Shades(before, (Shade(" three", 0.3, True, ""),)))
-    line = in_context(found, 60, marked=False)
-    assert line.plain.strip() == "one two is three"
-    styles = {line.plain[span.start : span.end].strip(): str(span.style) for span in line.spans}
-    assert "bold underline" in styles["one"]
-    assert "two" not in styles
-    assert "underline" in styles["three"]
-    assert "bold" not in styles["three"]
-    assert styles["one"].split()[-1] != styles["three"].split()[-1]  # the colours of signs
-    assert "reverse" in styles["is"]
-    bare = Context("one two", " is", " three")
-    assert in_context(found, 60, marked=True) == in_context(bare, 60, marked=True)
