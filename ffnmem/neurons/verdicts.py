@@ -190,7 +190,7 @@ def verdicts(
         (examples < rule.examples, f"fewer than {rule.examples} examples"),
         (~(meanings.p < rule.alpha), "examples no more alike than unrelated inputs"),
         (~many & few, f"too few examples, below {rule.enough}, to rule out another meaning"),
-        (~clear, f"the interval has {rule.above:g} meanings inside"),
+        (~clear, f"the interval contains {rule.above:g} meanings"),
     ]
     why = np.select([when for when, _ in reasons], [text for _, text in reasons], "")
     decided = np.where(many, "polysemantic", "monosemantic")

@@ -250,7 +250,7 @@ def test_coefficients_are_the_captured_ones(architecture: fm.Model) -> None:
 
 NAN = float("nan")
 OLDER = Rule(above=2.0, examples=8, alpha=0.05)
-INSIDE, UNLIKE, FEW = "2 meanings inside", "no more alike", "to rule out another meaning"
+INSIDE, UNLIKE, FEW = "contains 2 meanings", "no more alike", "to rule out another meaning"
 
 
 @pytest.mark.parametrize(("direction", "sign"), [("greater", 1), ("less", -1)])
@@ -307,7 +307,7 @@ def test_parts_of_an_estimate_must_agree() -> None:
         # Few examples of one meaning leave room for another; of enough, the room that they leave is allowed.
         ((1.0, 1.0, 1.0), 0.01, 19, RULE, "unclear", FEW),
         ((1.0, 1.0, 1.49), 0.01, 20, RULE, "monosemantic", ""),
-        ((1.2, 1.0, 1.45), 0.01, 40, RULE, "unclear", "1.35 meanings inside"),
+        ((1.2, 1.0, 1.45), 0.01, 40, RULE, "unclear", "contains 1.35 meanings"),
         ((3.0, 2.0, 4.0), 0.01, 9, RULE, "polysemantic", ""),
     ],
 )
