@@ -73,8 +73,8 @@ class PromptReport(Result):
     @property
     def title(self) -> Line:
         """Of its page."""
-        foil = () if self.foil is None else (" rather than ", token(self.foil, "strong"))
-        return line("The memories behind ", token(self.target, "strong"), *foil)
+        foil = () if self.foil is None else (" rather than ", token(self.foil.strip() or self.foil, "strong"))
+        return line("The memories behind ", token(self.target.strip() or self.target, "strong"), *foil)
 
     @property
     def prompt(self) -> Prompt:

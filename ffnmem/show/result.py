@@ -105,7 +105,7 @@ class Result:
             or None,
             *self.blocks(top, full),
             Origin(origin) if isinstance(origin, Mapping) else origin,
-            title=" ".join(text_of(self.title).split()),  # a token's own space is one too many
+            title=text_of(self.title),
         )
 
     def heading_values(self) -> dict[str, Any]:
