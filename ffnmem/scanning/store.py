@@ -208,9 +208,12 @@ class Store(Scanned, Result):
         """How many neurons never fired, what is amiss, and a neuron to look at: its coefficients' tail is heaviest."""
         stats, units = self.stats(), self.manifest["units"]
         never, wrong = int(stats["dead"].sum()), sum(problem.count for problem in self.corpus.problems)
-        neurons, peaked = f"{len(stats):,} neurons of {printable(self.model)}", stats.nlargest(1, "kurtosis")
+        neurons = f"{len(stats):,} neurons of {printable(self.model)}"
+        peaked = stats.nlargest(1 if self.n_tokens else 0, "kurtosis")
         said = (
-            f"{never:,} of {neurons} never fired" if never else f"Each of {neurons} fired somewhere",
+            f"{never:,} of {neurons} never fired"
+            if never
+            else f"{'Each' if self.n_tokens else 'None'} of {neurons} fired somewhere",
             f" in {counted(self.n_tokens, 'token')} of {printable(self.manifest['corpus']['source'])}.",
             "" if self.complete else f" This is {units['done']} of {units['total']} parts of it: merge joins them.",
             f" The text has {counted(wrong, 'problem')}, listed below." if wrong else "",
