@@ -37,6 +37,7 @@ PAGES = (
     "docs/guide/causal.md",
     "docs/guide/circuits.md",
     "docs/guide/compare.md",
+    "docs/guide/concepts.md",
     "docs/guide/contrast.md",
     "docs/guide/auditing.md",
     "docs/guide/editing.md",

@@ -2,6 +2,9 @@ from . import (
     comparing as comparing,
 )
 from . import (
+    concepts as concepts,
+)
+from . import (
     corpus as corpus,
 )
 from . import (
@@ -51,6 +54,8 @@ from . import (
 )
 from ._version import __version__ as __version__
 from .comparing.comparing import compare as compare
+from .concepts.finding import concept as concept
+from .concepts.steering import steer as steer
 from .core.errors import FfnmemError as FfnmemError
 from .core.errors import FfnmemWarning as FfnmemWarning
 from .core.errors import InputError as InputError

@@ -73,6 +73,15 @@ def audit(e: Examples) -> fm.editing.Audit:
         return fm.editing.audit(before, e.tiny, EIFFEL)
 
 
+def concept(e: Examples) -> fm.concepts.Concept:
+    """Of a word whose name would begin mathematics, and of a neuron that says no more."""
+    texts = [f"{start} is in {end}" for start in ("Rome", "Paris", "It", "London") for end in ("the $x_", "a $x_ city")]
+    others = [
+        f"{start} is in {end}" for start in ("Rome", "Paris", "It", "London") for end in ("the country", "a city")
+    ]
+    return fm.concept(e.tiny, texts, others, draws=20, k=3)
+
+
 def decay(e: Examples) -> Decay:
     """Of ten edits, after seven of which the loss jumps."""
     by_edits = e.Sweep.frame.rename(columns={"layer": "edits"}).replace({"edits": {0: 1, 2: 10}})
@@ -100,6 +109,7 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     ),
     "ChangedPredictions": lambda e: fm.interventions.changed_predictions(e.capture, {"1.all": 0.0}, generate=2),
     "Circuit": lambda e: fm.circuit(e.capture, e.CausalScores.top(60), e.answers[0]),
+    "Concept": concept,
     "Comparison": lambda e: fm.compare(e.tiny, random_edit(e.tiny, (1,)), TEXTS[:30]),
     "Decay": decay,
     "Decomposition": lambda e: fm.decompose(e.capture, 1),
@@ -144,6 +154,9 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
         e.tiny, PROMPT, "Eiffel Tower", way="silence", kinds=("ffn", "attention"), window=1
     ),
     "Silencings": lambda e: trace_facts(e.tiny, [UNKNOWN] * 2, way="silence", window=1),
+    "Steering": lambda e: fm.steer(
+        e.tiny, e.Concept, neurons=["0.3", "1.5"], strengths=[0, 2], prompts=[HOSTILE, PROMPT], new=4, random=1
+    ),
     "Sweep": lambda e: Sweep(dict.fromkeys((0, 2), replace(e.Scores, cases=e.Scores.of("rome"))), e.Scores.provenance),
     "Trace": trace,
     "Traces": lambda e: Traces(

@@ -19,6 +19,7 @@ from .progress import show_spinner
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..concepts.finding import Concept
     from ..core.progress import Progress
     from ..corpus.packed import Packed
     from ..corpus.sources import Corpus
@@ -95,6 +96,15 @@ def read_edit(edit: Sequence[str]) -> Edit:
         edit: Files that ffnmem edit --out wrote; several are one edit.
     """
     return reduce(add, map(fm.Edit.load, edit))
+
+
+def read_concept(concept: str, model: Model) -> Concept:
+    """A concept.
+
+    Args:
+        concept: The file that "concept" saved of the same model.
+    """
+    return fm.concepts.Concept.load(concept, model)
 
 
 def read_facts(

@@ -22,6 +22,8 @@ GROUPS = {
         "neuron": "ffnmem.neurons.cards:read_cards",
         "neurons": "ffnmem.neurons.cards:list_neurons",
         "search": "ffnmem.neurons.searching:search",
+        "concept": "ffnmem.concepts.finding:concept",
+        "steer": "ffnmem.concepts.steering:steer",
         "readable": "ffnmem.neurons.readable:find_readable",
         "meanings": "ffnmem.neurons.concepts:meanings",
         "polysemanticity": "ffnmem.neurons.survey:polysemanticity",

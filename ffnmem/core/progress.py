@@ -14,7 +14,7 @@ Phase = Literal[
     "shade", "ablate", "weights", "text", "inputs", "meanings",
     "explain", "judge", "geometry", "edit", "trace", "traces", "silence",
     "silences", "virtual", "knockout", "knockouts", "evaluate", "moment", "lens", "known", "health", "causal", "exact",
-    "faithfulness", "prune", "effects", "contrast", "contrasts", "audit", "answers",
+    "faithfulness", "prune", "effects", "contrast", "contrasts", "audit", "answers", "steer",
 ]  # fmt: skip
 Progress = Callable[[Phase, int, int], None]
 """Called as (phase, done, total) now and then, e.g. ("scan", 2048, 100000). Which phases there are, and what is counted
@@ -57,6 +57,7 @@ PHASES: dict[Phase, tuple[str, str]] = {  # what is said of each, and what it co
     "exact": ("removing single firings", "firings"),
     "faithfulness": ("keeping some firings", "sets of firings"),
     "prune": ("leaving firings out", "firings"),
+    "steer": ("judging what is written", "prompts"),
     "contrast": ("adding firings", "percent of the goal"),
     "contrasts": ("contrasting prompts", "pairs"),
     "audit": ("taking changes apart", "matrices"),

@@ -111,6 +111,8 @@ Stores = Sequence[Any]
 """Stores, or their folders."""
 Texts = Any
 """A corpus: a file, folder or glob, ``"atlas"``, ``"hf:name"``, texts, or a packed corpus."""
+TextSource = Any
+"""Texts that a function reads by itself: a corpus as :func:`ffnmem.corpus.open_corpus` takes one, such as a list."""
 Tokenizer = Any
 """A model, or a Hugging Face tokenizer."""
 FiringNames = Any
@@ -118,6 +120,9 @@ FiringNames = Any
 
 # -- allowed values ----------------------------------------------------------------------------------------------------
 # Each alias is what functions and commands are annotated with; the tuple beside it is for what loops over the values.
+
+TextUnit = Literal["mean", "max", "last", "span"]
+"""What of a text is looked at: the mean over its tokens, the coefficient furthest from 0, its last token, or a span."""
 
 Dtype = Literal["float32", "float64", "bfloat16", "float16"]
 """Of a model."""

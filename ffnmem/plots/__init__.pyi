@@ -7,6 +7,9 @@ from .attribution import map as map
 from .attribution import neurons as neurons
 from .circuits import circuit as circuit
 from .comparing import comparison as comparison
+from .concepts import concept as concept
+from .concepts import concept_values as concept_values
+from .concepts import steering as steering
 from .contrasts import contrast as contrast
 from .contrasts import contrast_curve as contrast_curve
 from .evaluation import decay as decay

@@ -21,6 +21,7 @@ from ffnmem.cli.commands import command, drawn
 from ffnmem.cli.kinds import read_changes
 from ffnmem.cli.operations import MAKERS, NOT_TYPED, Operation, argument_words, operation, path_of, short
 from ffnmem.cli.table import OPERATIONS
+from ffnmem.concepts import steering
 from ffnmem.interventions import Add, Scale, Set
 from ffnmem.neurons import readable
 from ffnmem.scanning import Store, open_store
@@ -80,7 +81,15 @@ def loaded(
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(TYPED, "source", str(source))
         texts = tmp_path_factory.mktemp("texts") / "texts.txt"
-        texts.write_bytes(b"The city of Rome\n\nand \xff Paris\n\nThe Eiffel Tower is in the city of Paris")
+        written = [b"The city of Rome", b"and \xff Paris", b"The Eiffel Tower is in the city of Paris"]
+        written += [f"{one} is in the city".encode() for one in ("Rome", "London", "It", "Tower", "Eiffel")]
+        texts.write_bytes(b"\n\n".join(written))
+        others = texts.with_name("others.txt")
+        others.write_bytes(b"\n\n".join(one + b" of the country" for one in written))
+        patch.setitem(ANSWERS, "concept", {"against": str(others), "draws": 20})
+        patch.setitem(ANSWERS, "steer", {"new": 4, "random": 1})
+        concept = fm.concept(tiny, str(texts), str(others), draws=20)
+        patch.setitem(TYPED, "concept", str(concept.save(texts.with_name("concept.zip"))))
         patch.setitem(TYPED, "texts", str(texts))
         store = shutil.copytree(tiny_store.folder, tmp_path_factory.mktemp("scan") / "store")
         patch.setitem(TYPED, "store", str(store))
@@ -94,6 +103,7 @@ def loaded(
         patch.setitem(TYPED, "folder", str(tiny_store.folder))
         patch.setattr(fm, "load", lambda *_, **__: tiny)
         patch.setattr(fm.describing, "ask_model", lambda _: answer_knowing)
+        patch.setattr(steering, "LEVEL", 2.0)  # of so few texts no neuron is found
         patch.setattr(readable, "LEVEL", 2.0)  # of values without training none promotes what comes next
         patch.setattr(readable, "WIDE", 1)
         yield
