@@ -213,7 +213,8 @@ COLUMNS: Mapping[str, Column] = {
     "held_out": Column("other half", "number", places=3),
     "word": Column("detector of", "token"),
     **each(
-        "prompt continuation subject target_true target_new reason beginning before after tried warning failure metrics",
+        "prompt subject target_true target_new reason beginning before after tried warning failure metrics "
+        "continuation",
         "text",
         wraps=True,
     ),

@@ -64,6 +64,13 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     ("store {tmp}", "{tmp} scan"),
     ("export delfi --store {store} --out x", "delfi neuronpedia delphi"),
     ("activations --at two", "--at two float"),
+    # Concepts.
+    ("concept {corpus}", "--against --label"),
+    ("concept {corpus} --against {corpus} --label x", "one of both"),
+    ("concept {corpus} --against {corpus}", "there are texts 8"),
+    ("concept /nowhere.txt --against {corpus}", "nowhere.txt"),
+    ("concept {corpus} --against {corpus} --unit median", "--unit mean span"),
+    ("steer {corpus}", "corpus.txt no saved Concept"),
     # Traces and comparisons.
     *((f"{name} {P} 'Eiffel Tower' {M} --target zzz", "does not know") for name in ("trace", "knockout")),
     (f"trace {P} Louvre --chat", "'Louvre'"),
