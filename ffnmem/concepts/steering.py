@@ -163,7 +163,7 @@ def steer(
         concept: from :func:`ffnmem.concept`, of the same model.
         neurons: Which ones, such as 3.17,4.5. [default: the first of those found]
         most: How many of those found are held at most.
-        strengths: α.
+        strengths: How far the neurons go: 0 is without the concept, 1 with it.
         prompts: What is gone on with. [default: twenty neutral beginnings]
         new: Tokens that are written.
         temperature: What logits are divided by before a token is drawn.
