@@ -85,11 +85,13 @@ class Steering(Result):
         return self.curve[self.curve["what"] == what].set_index("strength")
 
     def above(self, what: str) -> list[float]:
-        """The strengths at which all judges that can tell the sets apart put a way above random neurons' interval and
-        above the unchanged model."""
+        """The strengths at which all judges that can tell the sets apart put a way above the intervals of random neurons
+        and of the unchanged model."""
         mine, random, plain = self.of(what), self.of(AT_RANDOM), self.of(PLAIN).iloc[0]
         judges = self.judges[self.judges["held_out_low"] > 0.5]["judge"]
-        apart = [mine[one] > random[f"{one}_high"].reindex(mine.index).clip(lower=plain[one]) for one in judges]
+        apart = [
+            mine[one] > random[f"{one}_high"].reindex(mine.index).clip(lower=plain[f"{one}_high"]) for one in judges
+        ]
         return [one for one in mine.index if one > 0 and apart and all(judge[one] for judge in apart)]
 
     def strengths(self, what: str) -> list[float]:

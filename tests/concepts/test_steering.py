@@ -112,7 +112,7 @@ def test_the_window_is_where_judges_agree_and_text_is_fluent(steered: fm.concept
     curve.loc[mine, ["perplexity", "repeated"]] = 10.0, 0.5
     assert replace(found, curve=curve).window == "none"
     assert "perplexity is 1.5 times" in replace(found, curve=curve).verdict
-    curve.loc[mine, "reader"] = 1.0
+    curve.loc[curve["what"] == PLAIN, "reader_high"] = 11.0
     assert "at no strength" in replace(found, curve=curve).verdict
 
 
