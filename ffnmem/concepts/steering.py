@@ -85,8 +85,8 @@ class Steering(Result):
         return self.curve[self.curve["what"] == what].set_index("strength")
 
     def above(self, what: str) -> list[float]:
-        """The strengths at which all judges that can tell the sets apart put a way above the intervals of random neurons
-        and of the unchanged model."""
+        """The strengths at which all judges that can tell the sets apart put a way above the intervals of random
+        neurons and of the unchanged model."""
         mine, random, plain = self.of(what), self.of(AT_RANDOM), self.of(PLAIN).iloc[0]
         judges = self.judges[self.judges["held_out_low"] > 0.5]["judge"]
         apart = [
