@@ -20,6 +20,7 @@ from ..models.replaying import PlainLayers
 from ..show.result import Result
 from .finding import LEVEL, Concept
 from .telling import Words, compare, words_of
+from .texts import unmarked
 from .writing import Run, mean_logs, write_on
 
 JUDGED = 24  # texts of each set that judges are tried on
@@ -185,7 +186,7 @@ def steer(
     if not rows or room < 1:
         raise InputError(f"give prompts that leave room for {new} tokens: {model.name} reads {model.n_ctx}")
     labels, chosen = concept.labels, concept.chosen
-    texts = [model.ids_of(one) for one in (*concept.texts, *concept.against)]
+    texts = [model.ids_of(unmarked(one, concept.unit)) for one in (*concept.texts, *concept.against)]
     table, layers = choose(model, concept, neurons, most), PlainLayers(model)
     runs = [Run(PLAIN, 0.0, 0, {}), *plan(model, concept, table, strengths, random, seed)]
     written = write_on(layers, runs, rows, new, temperature, seed)

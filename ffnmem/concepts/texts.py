@@ -66,6 +66,11 @@ def by_label(texts: dict[tuple[str, int], str], values: dict[tuple[str, int], st
     return tuple(one for mine, one in pairs if mine), tuple(one for mine, one in pairs if not mine)
 
 
+def unmarked(text: str, unit: str) -> str:
+    """A text without what marks its span."""
+    return text.replace(OPEN, "", 1).replace(CLOSE, "", 1) if unit == "span" else text
+
+
 class TextTokens(NamedTuple):
     """A text's ids; the positions of its unit, and of all its content: no beginning of sequence, no special tokens."""
 
