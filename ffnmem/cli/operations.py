@@ -54,7 +54,7 @@ KINDS = {
     "Tokens": "tokens",
     "Lens": "lens",
     "ConfigSource": "text",
-    "TextSource": "text",
+    "TextSource": "path",
     "FiringNames": "firings",
     "ChangeNames": "changes",
     "Removal": "removal",
