@@ -88,10 +88,16 @@ class Output:
             print_csv(list(frame.columns), frame.to_dict("records"))
         else:
             show(result.sheet(rows, self.full))
-        if (self.json or self.csv) and not self.full and self.top is None:
-            there, given = len(result.first_rows()), len(result.first_rows(rows))
-            if given < there:
-                note(f"{given:,} of {counted(there, 'row')}: --full gives all, --top N the first N")
+        if (self.json or self.csv) and self.top is None:
+            main = result.main or next(iter(result.tables), "")
+            names = result.data_names if self.json else filter(None, [main])
+            cut = {name: found for name in names if (found := result.left_out(name, rows)) is not None}
+            said = [
+                f"{given:,} of {counted(there, 'row')}{'' if name == main else f' of {name}'}"
+                for name, (given, there) in cut.items()
+            ]
+            if said:
+                note(f"{', '.join(said)}: --full gives all, --top N the first N")
         if self.html is not None:
             from ..pages.results import page
 

@@ -407,9 +407,9 @@ class SecondMoment(Result):
             return f"{read} are too few: in {which} the rank is below the number of neurons."
         return f"{read} are enough: every layer has full rank." if len(self._ranks) == len(self.layers) else f"{read}."
 
-    def is_cut(self, name: str) -> bool:
-        """No: :attr:`count` is of tokens."""
-        return False
+    @property
+    def count_layers(self) -> int:
+        return len(self.layers)
 
     def shown_layers(self, top: int | None) -> pd.DataFrame:
         """By layer the trace of C, its condition and its rank (eigenvalues above rounding). The effective rank is

@@ -122,9 +122,8 @@ class Meanings(Result):
 
     def shown_examples(self, top: Count | None = None) -> pd.DataFrame:
         """``examples``, with layer, neuron and sign before."""
-        return pd.DataFrame(
-            {name: getattr(self, name) for name in ("layer", "neuron", "sign")}, self.examples.index
-        ).join(self.examples.head(top))
+        found, about = self.examples.head(top), ("layer", "neuron", "sign")
+        return pd.DataFrame({name: getattr(self, name) for name in about}, found.index).join(found)
 
     @property
     def verdict(self) -> str:

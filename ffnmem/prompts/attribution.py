@@ -214,7 +214,7 @@ class Attribution(Result):
 
     @property
     def count(self) -> int:
-        return sum(self.widths)
+        return sum(self.widths) * (1 if self.whole else len(self.positions))
 
     def shown_neurons(self, top: Count | None = 20) -> pd.DataFrame | None:
         """The neurons that wrote most; of an answer of several tokens, to their sum."""

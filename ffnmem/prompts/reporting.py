@@ -103,7 +103,10 @@ class PromptReport(Result):
 
     @property
     def count_firings(self) -> int:
-        return self.scores.scores.numel()
+        """Of the layer, at the position that are asked for, those that did anything."""
+        if self.layer is None and self.at is None:
+            return self.scores.count
+        return int(self.asked.count_nonzero())
 
     @property
     def verdict(self) -> Line:
@@ -159,12 +162,17 @@ class PromptReport(Result):
         """Single firings at all positions, or of the layer and at the position that were asked for."""
         if self.layer is None and self.at is None:
             return self.scores.top(top)
+        exact: dict[str, Any] = {"exact": ()} if self.causal else {}
+        found = replace(self.scores, scores=self.asked, **exact).top(top)
+        return found[found[self.scores.column] != 0]
+
+    @property
+    def asked(self) -> torch.Tensor:
+        # The scores of the layer and at the position that were asked for, 0 elsewhere.
         rows, columns = (slice(None) if one is None else slice(one, one + 1) for one in (self.layer, self.at))
         kept = torch.zeros_like(self.scores.scores)
         kept[rows, columns] = self.scores.scores[rows, columns]
-        exact: dict[str, Any] = {"exact": ()} if self.causal else {}
-        found = replace(self.scores, scores=kept, **exact).top(top)
-        return found[found[self.scores.column] != 0]
+        return kept
 
     def neurons(self, top: int | None) -> pd.DataFrame | None:
         """The neurons that wrote most at the answer's own position, and what they promote and suppress."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
@@ -238,13 +239,19 @@ COLUMNS: Mapping[str, Column] = {
 NUMBERS = ("number", "count", "percent", "probability", "small")
 
 
+def reads_as(kind: str, value: Any) -> bool:
+    """Whether a value reads as one of a kind: no text as a number, and no fraction as a count."""
+    if kind == "count" and isinstance(value, float):
+        return not math.isfinite(value) or value.is_integer()
+    return not isinstance(value, str if kind in NUMBERS else int if kind == "context" else ())
+
+
 def column_of(name: str, values: Iterable[Any]) -> Column:
     """How the values of a column read, by its name or by what it holds."""
     known = COLUMNS.get(name)
-    other: Any = str if known is not None and known.kind in NUMBERS else int if name == "context" else ()
-    if known is not None and not any(isinstance(value, other) for value in values):
-        return known
     some = [value for value in values if value is not None]
+    if known is not None and all(reads_as(known.kind, value) for value in some):
+        return known
     if some and all(isinstance(value, list | tuple) and not any(isinstance(x, int) for x in value) for value in some):
         return Column(name.replace("_", " "), "tokens", wraps=True)
     return guess_column(name.replace("_", " "), some)

@@ -234,12 +234,13 @@ def cell_html(one: ShownCell, links: Links = NO_LINKS) -> Markup:
             bar = f'<rect class="fm-plus" x="0" y="7" width="{1000 * share_of(value):.2f}" height="16"></rect>'
             return Markup(f"{BAR}{bar}</svg>")
         case "neuron":
-            place = f'class="fm-neuron" title="layer {value[0]}, neuron {value[1]}"'
+            name = page_text(one.text)  # of a result that was loaded, anything may stand there
+            place = f'class="fm-neuron"{title(f"layer {value[0]}, neuron {value[1]}")}'
             tick = links["tick"](value) if "tick" in links else ""
             address = links["neuron"](value) if "neuron" in links else ""
             if address:
-                return Markup(f'{tick}<a {place} href="{page_text(address)}">{one.text}</a>')
-            return Markup(f"{tick}<span {place}>{one.text}</span>")
+                return Markup(f'{tick}<a {place} href="{page_text(address)}">{name}</a>')
+            return Markup(f"{tick}<span {place}>{name}</span>")
         case "count":
             return Markup(one.text)
     colour = (

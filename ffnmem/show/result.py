@@ -126,12 +126,16 @@ class Result:
 
     def rows_of(self, name: str, top: int | None) -> Any:
         """A table; where it is a method, or one ``shown_NAME`` stands beside it, its first rows."""
-        value = getattr(self, f"shown_{name}" if hasattr(type(self), f"shown_{name}") else name)
+        value = self.shown(name)
         return value(top) if callable(value) else value
+
+    def shown(self, name: str) -> Any:
+        """A table, or what gives its first rows."""
+        return getattr(self, f"shown_{name}" if hasattr(type(self), f"shown_{name}") else name)
 
     def is_cut(self, name: str) -> bool:
         """Whether a table comes with no more rows than are asked for."""
-        return hasattr(type(self), f"shown_{name}") or callable(getattr(self, name))
+        return callable(self.shown(name))
 
     def cut(self, name: str, rows: Any, top: int | None) -> Any:
         return rows if top is None or self.is_cut(name) or not hasattr(rows, "head") else rows.head(top)
@@ -152,8 +156,7 @@ class Result:
                 elif isinstance(rows, Iterator):
                     yield from rows
                 elif rows is not None and len(rows):
-                    whole = getattr(self, f"count_{name}", getattr(self, "count", None))
-                    known = whole if self.is_cut(name) else len(rows)
+                    known = self.known_count(name) if self.is_cut(name) else len(rows)
                     yield self.block_of(title, self.cut(name, rows, top), declared, full, about, known)
                     about = ""  # said of the first of several
 
@@ -255,6 +258,32 @@ class Result:
         """The sizes of layers with experts, by layer."""
         return experts_in(getattr(self, "provenance", None))
 
+    @property
+    def data_names(self) -> list[str]:
+        """The tables, and other attributes, that data have."""
+        names = dict.fromkeys([*self.tables, *self.only_data.split(), *filter(None, [self.main])])
+        return [name for name in names if name not in self.only_shown.split()]
+
+    def left_out(self, name: str, top: int | None) -> tuple[int, int] | None:
+        """How many rows of a table its first ``top`` in data are, and of how many; None of what is not cut."""
+        if top is None or self.has_all(name):
+            return None
+
+        def count(top: int | None) -> int:
+            found = self.rows_of(name, top)
+            parts = found.values() if isinstance(found, Mapping) else [found]
+            return sum(
+                len(self.cut(name, one, top)) for one in parts if hasattr(one, "columns") and hasattr(one, "head")
+            )
+
+        given, known = count(top), self.known_count(name)
+        there = count(None) if given and known is None else known
+        return (given, there) if there and given < there else None
+
+    def known_count(self, name: str) -> int | None:
+        """How many rows a table has that comes with no more than are asked for, where that is known."""
+        return getattr(self, f"count_{name}", getattr(self, "count", None)) if self.is_cut(name) else None
+
     def to_dict(self, top: int | None = None, *, derived: bool = False) -> dict[str, Any]:
         """Plain values, ready for JSON: the verdict, the heading, the tables by name, the provenance. ``top``: the
         first rows of each table; ``derived``: as of :meth:`to_frame`."""
@@ -263,9 +292,7 @@ class Result:
         said = getattr(self, "verdict", "")
         found: dict[str, Any] = {"verdict": text_of(said)} if said else {}
         found |= {name: self.known(name) for name in self.heading.split()}
-        for name in dict.fromkeys([*self.tables, *self.only_data.split(), *filter(None, [self.main])]):
-            if name in self.only_shown.split():
-                continue
+        for name in self.data_names:
             rows = None if self.has_all(name) else top
             value = self.rows_of(name, rows)
             if isinstance(value, Mapping):

@@ -171,7 +171,7 @@ def test_condition_and_frame(tiny: fm.Model) -> None:
 def test_display() -> None:
     """What takes a while is shown where it is known; all of it, where all is asked for."""
     moment = made(rows_of(20))
-    assert repr(moment) == "SecondMoment(model 'made', count 20, context 128, prepend bos)"
+    assert repr(moment) == "SecondMoment(model 'made', count 20, context 128, prepend bos True)"
     both = made(rows_of(20), rows_of(20))
     assert list(both.shown_layers(2)["condition"]) == [None, None]
     known = both.condition(1)

@@ -134,6 +134,7 @@ def test_k_and_context_only_cut_what_is_shown(surveyed: Store, tiny_store: Store
     whole, cut = meanings(surveyed, 1, 5), meanings(surveyed, 1, 5, k=1, context=0)
     assert_frame_equal(whole.table, cut.table)
     assert whole.triggers == cut.triggers
+    assert_frame_equal(whole.to_frame(3), whole.to_frame().head(3))
     assert cut.examples["rank"].tolist() == [1] * len(cut.table)
     assert cut.examples["context"].tolist() == cut.examples["token"].tolist()
 

@@ -69,6 +69,7 @@ def test_firings_of_a_cell_of_the_map(capture: fm.prompts.Capture, by: str) -> N
     own = whole.scores.scores[4, 3]
     assert firings[whole.scores.column].tolist() == own[own.abs().argsort(descending=True)[:5]].tolist()
     assert torch.equal(cell.scores.map, whole.scores.map)
+    assert (cell.count_firings, whole.count_firings) == (len(cell.firings(None)), whole.scores.scores.numel())
     assert "neurons at all positions" in "".join(one.text for one in whole.verdict) or by == "causal"
 
 

@@ -13,8 +13,10 @@ import pandas as pd
 import pytest
 
 import ffnmem
+from ffnmem.cli.commands import Output
 from ffnmem.core.json_values import plain
 from ffnmem.core.provenance import Provenance
+from ffnmem.core.sheets import Table
 from ffnmem.show.result import Result
 
 
@@ -77,6 +79,51 @@ def test_a_result_is_what_it_declares() -> None:
     assert len(made.to_dict(20)["neurons"]) == 20
     assert [type(block).__name__ for block in made.sheet().blocks] == ["Facts", "Table", "Origin"]
     assert list(made.sheet().blocks[0].rows) == ["target", "logit", "share"]  # type: ignore[union-attr]
+
+
+@dataclass(frozen=True, repr=False)
+class Tables(Result):
+    """One table that is all there, one of which the first rows are asked for, one by the side."""
+
+    tables: ClassVar = {"shares": "share size", "sizes": "size"}
+    in_full = "shares"
+
+    @property
+    def shares(self) -> pd.DataFrame:
+        return pd.DataFrame({"share": [0.5, 1.0] * 15, "size": [0.25, 3.0] * 15})
+
+    @property
+    def count(self) -> int:
+        return 30
+
+    @property
+    def shown_sizes(self) -> pd.DataFrame:
+        return pd.DataFrame({"size": [3, 1] * 12})
+
+    sizes = shown_sizes
+
+
+def test_a_name_is_read_by_what_its_column_holds() -> None:
+    """A size is a count in one table, and a singular value in another."""
+    shares, sizes = (block for block in Tables().sheet(2).blocks if isinstance(block, Table))
+    assert [column.kind for table in (shares, sizes) for column in table.columns] == [
+        "percent",
+        "number",
+        "count",
+    ]
+    assert sizes.caption == "22 more", "what is counted is the rows of tables of which first ones are asked for"
+
+
+def test_data_without_some_rows_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of every table of JSON, of the main one in CSV."""
+    for output, said in (
+        (Output(json=True), "20 of 24 rows of sizes: --full gives all"),
+        (Output(json=True, full=True), ""),
+        (Output(csv=True), ""),
+    ):
+        output.emit(Tables())
+        printed = capsys.readouterr()
+        assert (said in printed.err) if said else not printed.err
 
 
 @pytest.mark.parametrize(
