@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from cyclopts import CycloptsError
-from cyclopts.exceptions import UnknownCommandError, UnusedCliTokensError
+from cyclopts.exceptions import MissingArgumentError, UnknownCommandError, UnusedCliTokensError
 
 from ..core.errors import FfnmemError, FfnmemWarning, InputError, bounded, perhaps, quoted
 from ..core.progress import log
@@ -67,6 +67,8 @@ def explain(error: CycloptsError) -> str:
     message = str(error).partition(" Available commands:")[0]
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         message = f"Unexpected argument {quoted(error.unused_tokens[0])}: put quotes around a text with spaces."
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        message = f"{error.argument.name} is missing"
     chain = error.command_chain or ()
     if isinstance(error, UnknownCommandError) and error.unused_tokens:  # which cyclopts likens to listed ones alone
         name = error.unused_tokens[0]

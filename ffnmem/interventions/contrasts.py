@@ -49,15 +49,17 @@ class Contrast(AnswerResult):
     run, m′ in the counterfactual's at the position that is aligned with its own.
 
     Attributes:
-        firings: those found, largest \\|score\\| first, and what coefficient − counterfactual promotes: layer, neuron,
-            position, token, other_token (the counterfactual's), coefficient (m), counterfactual (m′), difference
-            (m − m′), score (its difference times the mean of the gradients of both runs, in logits), exact (Δ minus the
-            Δ with it alone at m′; of the first 50).
+        firings: those found, largest \\|score\\| first, what the difference loses with each alone as in the
+            counterfactual (exact), and what coefficient − counterfactual promotes: layer, neuron, position, token,
+            other_token (the counterfactual's), coefficient (m), counterfactual (m′), difference (m − m′), score (its
+            difference times the mean of the gradients of both runs, in logits), exact (Δ minus the Δ with it alone at
+            m′; of the first 50).
         promotes: for each, the tokens that its difference promotes.
-        proof: shares of the difference, and what as many firings reach that are drawn from all (random) or from those
-            next by score (alike): a row each for ``sufficiency``, ``necessity`` and ``transfer`` (``measure``):
-            ``share``; ``random``, ``random_low``, ``random_high``: mean, least and largest of as many firings drawn
-            from all; ``alike``, ``alike_low``, ``alike_high``: of as many drawn from those that come next by score.
+        proof: shares of the difference, and what as many firings reach, on the mean and at most (high), that are drawn
+            from all (random) or from those next by score (alike): a row each for ``sufficiency``, ``necessity`` and
+            ``transfer`` (``measure``): ``share``; ``random``, ``random_low``, ``random_high``: mean, least and largest
+            of as many firings drawn from all; ``alike``, ``alike_low``, ``alike_high``: of as many drawn from those
+            that come next by score.
         curve: the search's steps: step ("added", "pruned", or "given"), size, sufficiency, necessity.
         scores: ``[layer, pos, d_mlp]``, the score of every firing.
         logit, counterfactual_logit: Δ of both prompts. without: Δ of the prompt with all its firings at m′.

@@ -86,7 +86,8 @@ class Circuit(AnswerResult):
 
     @property
     def firings(self) -> pd.DataFrame:
-        """The nodes that are firings."""
+        """The nodes that are firings, with what the answer would lose without each (score), what it read, and what made
+        that (rest is all that is no node)."""
         return self.nodes[self.nodes["kind"] == "firing"].reset_index(drop=True)
 
     @property

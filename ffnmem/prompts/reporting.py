@@ -114,8 +114,8 @@ class PromptReport(Result):
         answer, logit = self.attribution.total, self.logit
         if self.foil is None:
             known = self.predictions
-            own = [] if known is None else known.loc[known["answer"] == "target", "probability"].tolist()
-            likely = f", probability {format_probability(own[0])}" if own else ""
+            told = [] if known is None else known.loc[known["answer"] == "target", "probability"].tolist()
+            likely = f", probability {format_probability(told[0])}" if told else ""
             standing: tuple[str | Span, ...] = (f" has logit {logit:.2f}{answer.provenance.before_cap}{likely}",)
         else:
             way = "leads" if logit > 0 else "trails"
@@ -123,7 +123,8 @@ class PromptReport(Result):
         wrote = f"neurons wrote {self.share(answer.written)} of it directly, where the answer is read"
         if isinstance(self.scores, PathAttribution):
             every = self.share(float(self.scores.map.sum()))
-            wrote = f"neurons at all positions wrote {every} of it, {self.share(answer.written)} where it is read"
+            own = self.share(answer.written)
+            wrote = f"neurons at all positions wrote {every} of it, those at the answer's position {own}"
         agreement = f" {self.scores.verdict}" if self.causal else ""
         return line(token(self.target, "strong"), *standing, f"; {wrote}.{agreement}")
 

@@ -240,7 +240,11 @@ class Store(Scanned, Result):
     def kept(self) -> dict[str, int]:
         """How much of each kind a scan keeps."""
         asked = self.settings
-        found = {"top_and_bottom": asked.k, "random_sequences": asked.sample, "random_positions": asked.draws}
+        found = {
+            "top_and_bottom": asked.k,
+            "random_sequences": min(asked.sample, self.n_sequences),
+            "random_positions": asked.draws,
+        }
         return found | {"frequent_tokens": len(asked.frequent)}
 
     @property

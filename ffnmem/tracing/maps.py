@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -154,7 +154,8 @@ class FactMap(Result):
     def map(self, kind: str) -> Grid:
         """The effects of a kind, a row a place."""
         positions = map(int, self.where.get("position", ()))
-        return grid(self.labels, getattr(self, self.EFFECT)(kind).T, self.title_of(kind), self.EFFECT, positions)
+        found = grid(self.labels, getattr(self, self.EFFECT)(kind).T, self.title_of(kind), self.EFFECT, positions)
+        return replace(found, caption=f"{found.caption}; * the subject") if self.subject else found
 
     @property
     def maps(self) -> dict[str, Grid]:

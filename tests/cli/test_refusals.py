@@ -128,7 +128,7 @@ def test_what_is_required_is_named() -> None:
     required = {name: [one.name for one in arguments_of(name) if one.required] for name in every_command()}
     for name, arguments in required.items():
         if arguments:
-            assert any(one in mistake(*name.split(), named=("requires an argument",)) for one in arguments), name
+            assert any(one in mistake(*name.split(), named=("is missing",)) for one in arguments), name
     assert sum(map(bool, required.values())) > 20
 
 
