@@ -318,7 +318,7 @@ class Result:
             for name, value in self.heading_values().items()
             if isinstance(value, str | int | float)
         ]
-        said = text_of(getattr(self, "verdict", "")).rstrip(".")
+        said = text_of(getattr(self, "verdict", "") or "").rstrip(".")
         return f"{type(self).__name__}({', '.join(parts) or said})"
 
     def _repr_html_(self) -> str:

@@ -196,6 +196,7 @@ def test_answers_that_begin_alike(tiny64: Model) -> None:
     assert found.alignment[-1] == len(found.counterfactual_tokens) - 1 == fm.capture(tiny64, other).tokens.shape[1]
     assert again.firings.equals(found.firings)
     graph, first = found.graph(6), found.firings["score"].head(6).abs()
+    assert repr(graph).startswith("Circuit(target")  # without a verdict
     assert graph.nodes["influence"][1:].tolist() == pytest.approx((first / first.sum()).tolist())
     assert graph.error < 1e-9
     sums = graph.edges.groupby("target")["weight"].sum()
