@@ -16,7 +16,7 @@ from cyclopts.validators import Number
 
 from .._version import __version__
 from ..core.errors import InputError, counted
-from ..core.files import user_path, write_whole
+from ..core.files import user_folder, user_path, write_whole
 from ..show.records import write
 from .guard import note
 from .kinds import ONE, PLAIN, SEVERAL, number_name, type_of
@@ -62,6 +62,10 @@ class Output:
             raise InputError("--json and --csv exclude each other: give one of them")
         if self.plot is not None and not self.plot.lower().endswith(FIGURES):
             raise InputError(f"{self.plot}: a figure's name ends in {', '.join(FIGURES[:-1])} or {FIGURES[-1]}")
+        if self.site is not None:
+            if self.html is None:
+                raise InputError("--site says where a page's neurons lead: give --html FILE, or leave it out")
+            import_module("ffnmem.pages.links").read_site(user_folder(self.site))
         for file, mark in ((self.html, PAGE), (self.plot, FIGURE), (self.save, OWN)):
             if file is not None:
                 check_replaceable(file, mark)

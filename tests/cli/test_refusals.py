@@ -24,6 +24,8 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     ("attribute", "PROMPT attribute --help"),
     ("attribute The Eiffel Tower", "'Eiffel' quotes attribute --help"),
     ("attribute x --top 1 --top 2", "--top multiple"),
+    ("attribute x --site {tmp}", "--site --html"),
+    ("attribute x --model nowhere --html x.html --site {tmp}", "no site of neurons"),
     ("attribute x --position last", "--position last int"),
     ("attribute \udcff", "UTF-8"),
     ("decompose x first", "'first' whole number"),
