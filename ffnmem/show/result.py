@@ -314,9 +314,9 @@ class Result:
 
     def __repr__(self) -> str:
         parts = [
-            f"{name.replace('_', ' ')} {quoted(value) if isinstance(value, str) else format_value(value)}"
+            f"{name.replace('_', ' ')} {quoted(str(value)) if isinstance(value, str | Path) else format_value(value)}"
             for name, value in self.heading_values().items()
-            if isinstance(value, str | int | float)
+            if isinstance(value, str | Path | int | float)
         ]
         said = text_of(getattr(self, "verdict", "") or "").rstrip(".")
         return f"{type(self).__name__}({', '.join(parts) or said})"
