@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -21,23 +20,15 @@ from rich.cells import cell_len
 import ffnmem as fm
 from ffnmem import cli
 from ffnmem.cli import progress
-from ffnmem.cli.table import COMMANDS
 
 from ..editing.edits import EIFFEL, made
 
 PROMPT = "The Eiffel Tower is in the city of"
 
 
-def every_command() -> Iterator[str]:
-    """The commands, each followed by its subcommands: ``"evaluate"``, ``"evaluate sweep"``."""
-    for name in COMMANDS:
-        yield name
-        yield from (f"{name} {inner}" for inner in cli.app[name] if not inner.startswith("-"))
-
-
 def help_text(name: str) -> str:
     """What ``ffnmem NAME --help`` prints."""
-    return cli.run_captured([*name.split(), "--help"])[1].strip()
+    return cli.run_captured([name, "--help"])[1].strip()
 
 
 @dataclass
@@ -84,9 +75,9 @@ def data(*args: object, warning: str = "") -> Any:
     return json.loads(result.stdout, parse_constant=refuse)
 
 
-def csv(*args: object) -> pd.DataFrame:
+def csv(*args: object, status: int = 0) -> pd.DataFrame:
     """The CSV of a command as a table; empty cells are empty texts where a column has texts."""
-    return pd.read_csv(io.StringIO(run(*args, "--csv").stdout), keep_default_na=False, na_values=[""])
+    return pd.read_csv(io.StringIO(run(*args, "--csv", status=status).stdout), keep_default_na=False, na_values=[""])
 
 
 def mistake(*args: object, named: tuple[object, ...]) -> str:
@@ -102,13 +93,8 @@ def mistake(*args: object, named: tuple[object, ...]) -> str:
 
 
 def arguments_of(name: str) -> list[Any]:
-    """The arguments and options of a command such as ``"evaluate sweep"``, as cyclopts has them."""
-    command = cli.app
-    for part in name.split():
-        command = command[part]
-    if command.default_command is None:  # it has subcommands alone
-        return []
-    return [one for one in command.assemble_argument_collection(parse_docstring=True) if one.name != "*"]
+    """The arguments and options of a command, as cyclopts has them."""
+    return [one for one in cli.app[name].assemble_argument_collection(parse_docstring=True) if one.name != "*"]
 
 
 def process(*args: object, **options: Any) -> subprocess.Popen[bytes]:

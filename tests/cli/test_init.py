@@ -17,19 +17,20 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli import main
+from ffnmem.cli.table import COMMANDS
 from ffnmem.models import fetching
 from ffnmem.scanning import Store
 
 from ..describing.known import answer_knowing
-from .running import arguments_of, every_command, help_text, run, saved
+from .running import arguments_of, help_text, run, saved
 
-COMMANDS = sorted(every_command())
 MODEL_LIBRARIES = ("transformers", "transformer_lens", "matplotlib", "jinja2")
 HEAVY = (*MODEL_LIBRARIES, "torch", "pandas", "numpy")
 
 HELP = """
 import json, sys
 from ffnmem.cli import main
+from ffnmem.cli.table import COMMANDS
 try:
     main()
 except SystemExit as end:
@@ -66,7 +67,7 @@ def test_what_needs_no_model_is_quick(line: str, heavy: tuple[str, ...]) -> None
 def test_manual(name: str) -> None:
     """Every command has examples, and no line is wider than 80 columns, whatever the terminal."""
     assert examples(name), f"{name} has no example"
-    text = run(*name.split(), "-h", env={"COLUMNS": "200"}).stdout
+    text = run(name, "-h", env={"COLUMNS": "200"}).stdout
     assert max(map(len, text.splitlines())) <= 80
     assert text.strip() == help_text(name)
 
@@ -180,18 +181,15 @@ def test_as_a_program(tiny_folder: Path, tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-EVERY = {name: {one.name: one for one in arguments_of(name)} for name in every_command()}
-
-
 def test_every_option_says_what_it_does_in_one_wording() -> None:
     """An option of the same name says the same everywhere it means the same."""
     shared = {"--model", "--device", "--prepend-bos", "--json", "--csv"}
     words: dict[str, set[str]] = {flag: set() for flag in shared}
-    for name, options in EVERY.items():
-        for flag, option in options.items():
-            assert option.parameter.help, f"{flag} of {name} has no help"
-            if flag in shared:
-                words[flag].add(option.parameter.help)
+    for name in COMMANDS:
+        for option in arguments_of(name):
+            assert option.parameter.help, f"{option.name} of {name} has no help"
+            if option.name in shared:
+                words[option.name].add(option.parameter.help)
     several = {flag: len(texts) for flag, texts in words.items() if len(texts) > 1}
     # A model to load, one that was scanned, and one whose tokenizer is taken.
     assert several == {"--model": 3}

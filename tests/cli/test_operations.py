@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import io
 import json
 import shlex
 import shutil
@@ -13,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 import ffnmem as fm
@@ -31,7 +29,7 @@ from ..describing.known import answer_knowing
 from ..editing.edits import made as made_edit
 from ..evaluation.made import EIFFEL
 from ..pages.page import Page
-from .running import PROMPT, mistake, run, table
+from .running import PROMPT, csv, mistake, run, table
 
 TYPED = {
     "prompt": PROMPT,
@@ -173,9 +171,7 @@ def test_a_command_says_the_same_in_every_form(name: str, tiny: fm.Model, tmp_pa
         assert tiny.fingerprint in Page(page.read_text("utf-8")).words
     values = json.loads(run(*words(name), "--json", "--top", 3, status=status).stdout)
     assert values == json.loads(json.dumps(result.to_dict(3, derived=True)))
-    frame = pd.read_csv(
-        io.StringIO(run(*words(name), "--csv", "--top", 3, status=status).stdout), keep_default_na=False, na_values=[""]
-    )
+    frame = csv(*words(name), "--top", 3, status=status)
     expected = result.to_frame(3, derived=True)
     assert list(frame) == list(expected)
     assert len(frame) == len(expected) > 0

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import builtins
-import io
 import json
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 import ffnmem as fm
@@ -19,7 +17,7 @@ from ffnmem.scanning import Store
 from ..comparing.made import TEXTS, permuted
 from ..helpers import REPOSITORY
 from ..pages.page import Page
-from .running import PROMPT, data, mistake, run
+from .running import PROMPT, csv, data, mistake, run
 
 
 @pytest.fixture
@@ -102,7 +100,7 @@ def test_many_facts(
     assert found["n"] == len(found["facts"]) == 2
     assert {row["group"] for row in found["groups"]} >= {"last subject"}
     assert (tmp_path / "many.png").is_file()
-    assert list(pd.read_csv(io.StringIO(run(*command, "--out", tmp_path / "kept", "--csv").stdout))) == columns.split()
+    assert list(csv(*command, "--out", tmp_path / "kept")) == columns.split()
     if "--known" not in command:
         mistake(*command, "--window", 1, "--out", tmp_path / "kept", named=("window", "another folder"))
 

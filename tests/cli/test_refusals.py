@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from ffnmem.cli.table import COMMANDS
 from ffnmem.scanning import Store
 
-from .running import PROMPT, arguments_of, every_command, mistake
+from .running import PROMPT, arguments_of, mistake
 
 OUT, FEW = "--out {out}", "atlas --editor ft_l --limit 2 --model {model}"
 ABOUT = f'"{PROMPT}" "Eiffel Tower"'
@@ -127,10 +128,10 @@ def test_a_mistake_is_one_line(
 
 def test_what_is_required_is_named() -> None:
     """Without any argument a command names the first one that it lacks."""
-    required = {name: [one.name for one in arguments_of(name) if one.required] for name in every_command()}
+    required = {name: [one.name for one in arguments_of(name) if one.required] for name in COMMANDS}
     for name, arguments in required.items():
         if arguments:
-            assert any(one in mistake(*name.split(), named=("is missing",)) for one in arguments), name
+            assert any(one in mistake(name, named=("is missing",)) for one in arguments), name
     assert sum(map(bool, required.values())) > 20
 
 

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 import ffnmem as fm
 from ffnmem.cli import run_captured
+from ffnmem.cli.table import COMMANDS
 from ffnmem.facts import formats
 from ffnmem.interventions.intervening import Intervention
 
-from ..cli.running import arguments_of, every_command
+from ..cli.running import arguments_of
 from ..helpers import PROMPT, public_things
 from .material import LONGEST, answered, fresh, hostile, place, tiny, tiny_folder, tiny_store
 
@@ -148,7 +149,7 @@ QUICK = ("attribute", "paths", "decompose", "facts", "neuron", "store", "interve
 
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
-    name = draw(st.sampled_from(sorted(every_command())))
+    name = draw(st.sampled_from(sorted(COMMANDS)))
     options = arguments_of(name)
     flags = {option.name for option in options if option.hint in (bool, bool | None)}
     arguments: list[str] = []
