@@ -179,7 +179,7 @@ def steer(
 
     Example:
         $ ffnmem steer legal.zip
-        $ ffnmem steer legal.zip --neurons 23.773,8.100 --strengths 1 4 16 --html legal.html
+        $ ffnmem steer legal.zip --neurons 3.77,1.10 --strengths 4 --html legal.html
     """
     rows = [model.tokenize(one) for one in (PROMPTS if prompts is None else prompts)]
     room = model.n_ctx - max(map(len, rows), default=0) - new - 1

@@ -13,6 +13,7 @@ import webbrowser
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import ffnmem as fm
@@ -114,6 +115,8 @@ def test_examples_work(
     if "--known" in line:
         few = fm.load_facts("atlas")[:20]
         monkeypatch.setattr(fm, "load_facts", lambda *_: few)
+    if re.search("ffnmem (concept|steer)", line):
+        two_kinds(atlas)
     if "--site site" in line:
         fm.pages.site(tiny_store, "site")
     if "ffnmem merge" in line:
@@ -140,6 +143,18 @@ def test_examples_work(
     assert out
     if loaded and not {"cards", "explore", "--json", "--csv", "--html", "export"} & set(words):
         assert loaded[0].name in out
+
+
+def two_kinds(model: fm.Model) -> None:
+    """Texts of two kinds, as files and as a table, and the concept that tells them apart."""
+    facts = fm.load_facts("atlas")
+    legal = [f"{one.subject} is a city in {one.target_true}." for one in facts[:24]]
+    code = [f"The language of {one.subject} is {one.target_true}" for one in facts[100:124]]
+    for name, texts in (("legal", legal), ("code", code)):
+        Path(f"{name}.txt").write_text("\n\n".join(texts), "utf-8")
+    kinds = ["positive"] * 24 + ["other"] * 24
+    pd.DataFrame({"text": legal + code, "kind": kinds}).to_csv("reviews.csv", index=False)
+    fm.concept(model, legal, code, draws=200).save("legal.zip")
 
 
 def small_texts(monkeypatch: pytest.MonkeyPatch) -> None:

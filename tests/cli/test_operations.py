@@ -301,6 +301,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "decompose x -1 --position 2": {"layer": -1, "position": 2},
     "decompose x blocks.1.mlp.hook_post": {"layer": 1},
     "causal x --rule ig": {"rule": "ig"},
+    "geometry --layers 0,-1": {"layers": [0, -1]},
     "ablate x --neurons 1.5,0.3 --neurons 0.60 --positions 2 --positions -1 --how mean --most 9": {
         **{"neurons": [(1, 5), (0, 3), (0, 60)], "positions": [2, -1], "how": "mean", "most": 9}
     },

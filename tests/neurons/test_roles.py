@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from scipy import stats
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
-from ffnmem.core.types import ROLE_NAMES, TEXT_ROLES
+from ffnmem.core.types import TEXT_ROLES, RoleName
 from ffnmem.models.residual import FinalNorm
 from ffnmem.neurons import role_assignment, unembedding
 from ffnmem.neurons.counting import count_firings, position_information, token_detection
@@ -125,7 +125,7 @@ def test_rules_are_the_papers(gated: bool, text: bool, changes: dict[str, Any], 
         "suppression",
         "partition",
     }
-    assert tuple(role.name for role in role_assignment.ROLES) == ROLE_NAMES
+    assert tuple(role.name for role in role_assignment.ROLES) == get_args(RoleName)
     assert {role.name for role in role_assignment.ROLES if role.needs_store} == set(TEXT_ROLES)
 
 
