@@ -47,6 +47,7 @@ TITLES = {
     "corpus": "Corpora",
     "scanning": "Scans and stores",
     "neurons": "Neurons",
+    "concepts": "Concepts",
     "describing": "Descriptions",
     "facts": "Facts",
     "tracing": "Causal tracing",
