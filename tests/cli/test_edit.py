@@ -39,7 +39,7 @@ def test_the_librarys_edit(on_atlas: fm.Model, tmp_path: Path) -> None:
     fact = next(f for f in fm.load_facts("atlas") if f.text == EIFFEL[1])
     mine, before = fm.rome(on_atlas, fact, " Rome"), on_atlas.fingerprint
     assert isinstance(mine, fm.Edit)
-    made = run(*EIFFEL, "-o", tmp_path / "e.zip", "--json")
+    made = run(*EIFFEL, "-o", tmp_path / "e.zip", "--json", "--full")
     assert made.stderr == f"ffnmem: wrote {tmp_path / 'e.zip'}\n"
     found = data("apply", tmp_path / "e.zip")
     assert "country of' with ' Italy'" in found["doubts"][0]["warning"]  # among what else is known of the tower
