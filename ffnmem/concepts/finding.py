@@ -246,7 +246,7 @@ def rank_neurons(
         parts.append(pd.DataFrame(frame | dict(zip(("mean_with", "mean_without"), units.means[layer], strict=True))))
     table = pd.concat(parts, ignore_index=True)
     off = (table["auroc"] - 0.5).abs().round(6)
-    low, high = interval(table["held_out"], rest.sum(), (~rest).sum())
+    low, high = interval(table["held_out"].to_numpy(), int(rest.sum()), int((~rest).sum()))
     beaten = np.searchsorted(np.sort(null), off - 1e-5)
     table = table.assign(held_out_low=low, held_out_high=high, p=(1 + draws - beaten) / (1 + draws))
     table = table.assign(difference=table["mean_with"] - table["mean_without"])

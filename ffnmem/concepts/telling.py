@@ -49,7 +49,7 @@ def compare(what: str, scores: Any, labels: np.ndarray, chosen: np.ndarray) -> d
     held, own = (
         float(areas(np.asarray(scores)[half], labels[half])) if half.any() else np.nan for half in (~chosen, chosen)
     )
-    low, high = interval(held, labels[~chosen].sum(), (~labels[~chosen]).sum())
+    low, high = interval(held, int(labels[~chosen].sum()), int((~labels[~chosen]).sum()))
     return {"what": what, "auroc": own, "held_out": held, "held_out_low": float(low), "held_out_high": float(high)}
 
 
