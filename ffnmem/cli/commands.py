@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -133,12 +134,13 @@ def write_figure(figure: Any, path: Path) -> None:
     note(f"wrote {path}")
 
 
-def drawn() -> set[str]:
+@cache
+def drawn() -> frozenset[str]:
     """The names of the classes that functions of :mod:`ffnmem.plots` draw, read without importing them."""
     texts = (path.read_text("utf-8") for path in sorted((PACKAGE / "plots").glob("*.py")))
-    return {
+    return frozenset(
         name for text in texts for found in re.findall(r"^@draws\(([\w, ]+)", text, re.M) for name in found.split(", ")
-    }
+    )
 
 
 def parser(path: str, given: Collection[str] = ()) -> Callable[..., tuple[Operation, Mapping[str, Any], Output]]:

@@ -268,7 +268,7 @@ class Operation:
 # -- reading the source ----------------------------------------------------------------------------------------------
 
 
-def text_of(module: str) -> str:
+def source_text(module: str) -> str:
     """A module of this package."""
     path = PACKAGE.joinpath(*module.split(".")[1:])
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
@@ -278,13 +278,13 @@ def text_of(module: str) -> str:
 @cache
 def source(module: str) -> ast.Module:
     """A module of this package, parsed."""
-    return ast.parse(text_of(module))
+    return ast.parse(source_text(module))
 
 
 def short(path: str) -> str:
     """The first line of a function's docstring, found without parsing its module, which takes long of forty."""
     module, _, name = path.partition(":")
-    found = re.search(rf'^def {name}\(.*?:\n    """(.+?)(?:\n\n|""")', text_of(module), re.M | re.S)
+    found = re.search(rf'^def {name}\(.*?:\n    """(.+?)(?:\n\n|""")', source_text(module), re.M | re.S)
     return clean(" ".join(found[1].split())) if found else ""
 
 

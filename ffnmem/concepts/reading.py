@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from tempfile import TemporaryFile
@@ -16,6 +16,7 @@ from torch import Tensor
 from ..core.errors import ModelError
 from ..core.progress import Progress
 from ..core.types import TextUnit
+from ..corpus.batches import Batch, batches_of
 from ..models.hooks import listening
 from ..models.layer_pass import Counterparts, LayerPass, check_same
 from ..models.model import Model
@@ -40,30 +41,12 @@ class Units(NamedTuple):
     means: list[Float64[np.ndarray, "2 d_mlp"]]
 
 
-class Batch(NamedTuple):
-    """Some texts by number, their tokens, padded on the right, and their lengths."""
-
-    some: list[int]
-    tokens: Tensor
-    lengths: np.ndarray
-
-    def averaging(self, rows: Sequence[TextTokens], name: str, dtype: torch.dtype) -> Tensor:
-        """Weights ``[texts, 1, pos]`` that average over the unit, or the content, of each."""
-        found = torch.zeros(len(self.some), 1, self.tokens.shape[1], dtype=dtype)
-        for row, at in enumerate(self.some):
-            places = torch.from_numpy(getattr(rows[at], name))
-            found[row, 0, places] = 1 / len(places)
-        return found.to(self.tokens.device)
-
-
-def batches(rows: Sequence[TextTokens], model: Model) -> Iterator[Batch]:
-    """As many texts of like length as fit."""
-    order = sorted(range(len(rows)), key=lambda at: -len(rows[at].ids))
-    while order:
-        width = len(rows[order[0]].ids)
-        some, order = order[: (count := max(1, BATCH_TOKENS // width))], order[count:]
-        ids = [[*rows[at].ids, *[0] * (width - len(rows[at].ids))] for at in some]
-        yield Batch(some, torch.tensor(ids, device=model.device), np.array([len(rows[at].ids) for at in some]))
+def averaging(model: Model, batch: Batch, places: Sequence[np.ndarray]) -> Tensor:
+    """Weights ``[texts, 1, pos]`` that average over some places of each text."""
+    found = torch.zeros(len(places), 1, batch.tokens.shape[1], dtype=model.dtype)
+    for row, some in enumerate(places):
+        found[row, 0, torch.from_numpy(some)] = 1 / len(some)
+    return found.to(model.device)
 
 
 def read_units(
@@ -82,11 +65,11 @@ def read_units(
     blocks = [plain(block.whole) for block in model.layout.blocks]
 
     def keep(batch: Batch, at: int, found: Tensor) -> None:
-        held[at][:, batch.some] = found.float().clamp(-LARGEST, LARGEST).half().cpu().numpy().T
+        held[at][:, batch.sequences] = found.float().clamp(-LARGEST, LARGEST).half().cpu().numpy().T
 
     def take(batch: Batch, weights: Tensor, content: Tensor, layer: int, _pre: Tensor, flat: Tensor) -> None:
         m = flat.reshape(*batch.tokens.shape, -1)
-        means[layer] += share[:, batch.some] @ torch.bmm(content, m).squeeze(1).double().cpu().numpy()
+        means[layer] += share[:, batch.sequences] @ torch.bmm(content, m).squeeze(1).double().cpu().numpy()
         found = torch.bmm(weights, m).squeeze(1)
         if unit == "max":
             at = m.abs().masked_fill(weights.transpose(1, 2) == 0, -1).argmax(1, keepdim=True)
@@ -105,11 +88,14 @@ def read_units(
             routed[layer] = mixture.factors(x.flatten(0, -2)) != 0
 
     done, every = 0, sum(len(row.ids) for row in rows)
-    for batch in batches(rows, model):
-        weights, content = (batch.averaging(rows, name, model.dtype) for name in ("unit", "content"))
+    for batch in batches_of(lambda at: np.array(rows[at].ids), np.arange(len(rows)), BATCH_TOKENS):
+        some = [rows[at] for at in batch.sequences]
+        weights, content = (
+            averaging(model, batch, [getattr(one, name) for one in some]) for name in ("unit", "content")
+        )
         with listening([(block, partial(stream, batch, weights, at)) for at, block in enumerate(blocks)]):
             taken = partial(take, batch, weights, content)
-            layers.run(batch.tokens, taken, lengths=batch.lengths, on_input=route)
+            layers.run(torch.from_numpy(batch.tokens).to(model.device), taken, lengths=batch.lengths, on_input=route)
         done += int(batch.lengths.sum())
         if progress is not None:
             progress("text", done, every)
